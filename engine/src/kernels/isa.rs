@@ -1,0 +1,230 @@
+//! The vector operations that kernels are written over: 16 lanes of f32, and 64 8-bit products.
+
+/// Lanes of a vector.
+pub(super) const LANES: usize = 16;
+/// 8-bit values multiplied at once: 16 lanes of 4 neighbours.
+pub(super) const GROUP: usize = 64;
+
+/// 1.5 · 2²³: adding it to a small number rounds that to an integer, in the low bits.
+pub(super) const ROUND: f32 = 12_582_912.0;
+
+/// An instruction set. The value is the proof that the machine has it. Every implementation gives
+/// the same bits: `fma` rounds once, sums of products are exact, [`Isa::sum`] is one fixed tree.
+pub(super) trait Isa: Copy {
+    /// 16 lanes of f32.
+    type V: Copy;
+    /// 64 signed 8-bit weights, prepared for [`Isa::dot`].
+    type W: Copy;
+    /// Rows of activations that a weight is multiplied with at once: what the registers hold.
+    const ROWS: usize;
+
+    fn splat(self, x: f32) -> Self::V;
+    fn load(self, x: &[f32; LANES]) -> Self::V;
+    /// Loads 16 IEEE half-precision numbers.
+    fn load_half(self, x: &[u16; LANES]) -> Self::V;
+    fn store(self, v: Self::V, to: &mut [f32; LANES]);
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a > b ? a : b`, lane by lane: `b` where one is NaN.
+    fn larger(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a < b ? a : b`, lane by lane: `b` where one is NaN.
+    fn smaller(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `2^n`, where `n` is the integer in the low bits of `shifted - `[`ROUND`].
+    fn power_of_two(self, shifted: Self::V) -> Self::V;
+    /// Lane `l` of the result is lane `4 * quarter + l / 4` of `v`.
+    fn spread(self, v: Self::V, quarter: usize) -> Self::V;
+    /// Sum of the lanes: halves on halves, 16 to 8 to 4 to 2 to 1.
+    fn sum(self, v: Self::V) -> f32;
+    /// Four times [`Isa::sum`].
+    fn sums(self, v: [Self::V; 4]) -> [f32; 4];
+    /// Largest lane by [`Isa::larger`], halves on halves.
+    fn largest(self, v: Self::V) -> f32;
+
+    fn weights(self, codes: &[i8; GROUP]) -> Self::W;
+    /// Lane `l`: the sum over `i` in `4l..4l+4` of `w[i] * (x[i] - 128)`, exact. No `x` is 0.
+    fn dot(self, w: Self::W, x: &[u8; GROUP]) -> Self::V;
+
+    /// Asks for a line of memory that will be read soon.
+    fn prefetch(self, line: &[u8]);
+
+    /// One half-precision number.
+    fn half(self, bits: u16) -> f32;
+
+    /// 32 bytes.
+    type B: Copy;
+    fn bytes(self, x: &[u8; 32]) -> Self::B;
+    /// Low nibbles of the 16 bytes, then their high nibbles.
+    fn nibbles(self, x: &[u8; 16]) -> Self::B;
+    /// Adds `value` to byte `i` where bit `i` is set.
+    fn add_where(self, a: Self::B, bits: u32, value: u8) -> Self::B;
+    /// `(a >> shift) & mask`, byte by byte; shift is at most 7.
+    fn field(self, a: Self::B, shift: u32, mask: u8) -> Self::B;
+    /// `a | (b << shift)`, byte by byte; `b << shift` fits a byte.
+    fn join(self, a: Self::B, b: Self::B, shift: u32) -> Self::B;
+    /// `a - offset`, as signed bytes.
+    fn codes(self, a: Self::B, offset: i8) -> [i8; 32];
+}
+
+/// Plain Rust: for machines without the instructions, and the twin the others are tested against.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+impl Isa for Portable {
+    type V = [f32; LANES];
+    type W = [i8; GROUP];
+    const ROWS: usize = 2;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::V {
+        *x
+    }
+
+    #[inline(always)]
+    fn load_half(self, x: &[u16; LANES]) -> Self::V {
+        x.map(|bits| self.half(bits))
+    }
+
+    #[inline(always)]
+    fn store(self, v: Self::V, to: &mut [f32; LANES]) {
+        *to = v;
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|l| a[l] * b[l])
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        std::array::from_fn(|l| a[l].mul_add(b[l], c[l]))
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|l| a[l] + b[l])
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|l| a[l] - b[l])
+    }
+
+    #[inline(always)]
+    fn larger(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|l| if a[l] > b[l] { a[l] } else { b[l] })
+    }
+
+    #[inline(always)]
+    fn smaller(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|l| if a[l] < b[l] { a[l] } else { b[l] })
+    }
+
+    #[inline(always)]
+    fn power_of_two(self, shifted: Self::V) -> Self::V {
+        let exponent = |x: f32| x.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127);
+        shifted.map(|x| f32::from_bits(exponent(x) << 23))
+    }
+
+    #[inline(always)]
+    fn spread(self, v: Self::V, quarter: usize) -> Self::V {
+        std::array::from_fn(|l| v[4 * quarter + l / 4])
+    }
+
+    #[inline(always)]
+    fn sum(self, mut v: Self::V) -> f32 {
+        for half in [8, 4, 2, 1] {
+            for l in 0..half {
+                v[l] += v[l + half];
+            }
+        }
+        v[0]
+    }
+
+    #[inline(always)]
+    fn sums(self, v: [Self::V; 4]) -> [f32; 4] {
+        v.map(|v| self.sum(v))
+    }
+
+    #[inline(always)]
+    fn largest(self, mut v: Self::V) -> f32 {
+        for half in [8, 4, 2, 1] {
+            for l in 0..half {
+                v[l] = if v[l] > v[l + half] { v[l] } else { v[l + half] };
+            }
+        }
+        v[0]
+    }
+
+    #[inline(always)]
+    fn weights(self, codes: &[i8; GROUP]) -> Self::W {
+        *codes
+    }
+
+    #[inline(always)]
+    fn dot(self, w: Self::W, x: &[u8; GROUP]) -> Self::V {
+        let product = |i: usize| i32::from(w[i]) * (i32::from(x[i]) - 128);
+        // At most 4 * 128 * 127: exact in f32.
+        std::array::from_fn(|l| (4 * l..4 * l + 4).map(product).sum::<i32>() as f32)
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _: &[u8]) {}
+
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        half_to_f32(bits)
+    }
+
+    type B = [u8; 32];
+
+    #[inline(always)]
+    fn bytes(self, x: &[u8; 32]) -> Self::B {
+        *x
+    }
+
+    #[inline(always)]
+    fn nibbles(self, x: &[u8; 16]) -> Self::B {
+        std::array::from_fn(|i| if i < 16 { x[i] & 15 } else { x[i - 16] >> 4 })
+    }
+
+    #[inline(always)]
+    fn add_where(self, a: Self::B, bits: u32, value: u8) -> Self::B {
+        std::array::from_fn(|i| if bits >> i & 1 == 1 { a[i].wrapping_add(value) } else { a[i] })
+    }
+
+    #[inline(always)]
+    fn field(self, a: Self::B, shift: u32, mask: u8) -> Self::B {
+        a.map(|a| a >> shift & mask)
+    }
+
+    #[inline(always)]
+    fn join(self, a: Self::B, b: Self::B, shift: u32) -> Self::B {
+        std::array::from_fn(|i| a[i] | b[i] << shift)
+    }
+
+    #[inline(always)]
+    fn codes(self, a: Self::B, offset: i8) -> [i8; 32] {
+        a.map(|a| a.cast_signed().wrapping_sub(offset))
+    }
+}
+
+/// IEEE half to single precision, exact; NaNs come out quiet, as from the processor's instruction.
+fn half_to_f32(bits: u16) -> f32 {
+    let (sign, exponent, fraction) =
+        (u32::from(bits >> 15) << 31, u32::from(bits >> 10 & 31), u32::from(bits & 1023));
+    let magnitude = match (exponent, fraction) {
+        (0, _) => return f32::from_bits(sign | (fraction as f32 * 2f32.powi(-24)).to_bits()),
+        (31, 0) => 0x7f80_0000,
+        (31, _) => 0x7fc0_0000 | fraction << 13,
+        _ => (exponent + 112) << 23 | fraction << 13,
+    };
+    f32::from_bits(sign | magnitude)
+}

@@ -1,0 +1,218 @@
+//! AVX-512 with VNNI.
+//!
+//! Values are loaded and stored by transmuting arrays, not through the load intrinsics: those go
+//! through pointers, whose debug checks cost more than the load in a build with debug assertions.
+
+use std::arch::x86_64::*;
+use std::mem::transmute;
+
+use super::isa::{GROUP, Isa, LANES, ROUND};
+use super::isa_avx2::{Avx2, Pair};
+
+/// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+impl Avx512 {
+    /// # Safety
+    /// The machine has AVX-512 F, BW, DQ, VL, VNNI, AVX2, FMA and F16C.
+    #[inline(always)]
+    pub(super) unsafe fn new() -> Self {
+        Self(())
+    }
+
+    /// The level below, whose byte operations serve here too.
+    #[inline(always)]
+    fn avx2(self) -> Avx2 {
+        // SAFETY: `new` was promised AVX2, FMA and F16C as well.
+        unsafe { Avx2::new() }
+    }
+
+    #[inline(always)]
+    fn pair(self, v: __m512) -> Pair<__m256> {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { Pair(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)) }
+    }
+}
+
+/// Weights, and −128 times the sum of each lane's four: it undoes the +128 of the activations.
+#[derive(Clone, Copy)]
+pub(super) struct Weights {
+    codes: __m512i,
+    start: __m512i,
+}
+
+#[inline(always)]
+const fn spread_index(quarter: i32) -> [i32; LANES] {
+    let mut index = [0; LANES];
+    let mut l = 0;
+    while l < LANES {
+        index[l] = 4 * quarter + l as i32 / 4;
+        l += 1;
+    }
+    index
+}
+
+static SPREAD: [[i32; LANES]; 4] =
+    [spread_index(0), spread_index(1), spread_index(2), spread_index(3)];
+
+impl Isa for Avx512 {
+    type V = __m512;
+    type W = Weights;
+    const ROWS: usize = 4;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> __m512 {
+        // SAFETY: `self` proves the instructions exist; both types are 64 plain bytes.
+        unsafe { transmute(*x) }
+    }
+
+    #[inline(always)]
+    fn load_half(self, x: &[u16; LANES]) -> __m512 {
+        // SAFETY: `self` proves the instructions exist; both types are 32 plain bytes.
+        unsafe { _mm512_cvtph_ps(transmute::<[u16; LANES], __m256i>(*x)) }
+    }
+
+    #[inline(always)]
+    fn store(self, v: __m512, to: &mut [f32; LANES]) {
+        // SAFETY: `self` proves the instructions exist; both types are 64 plain bytes.
+        *to = unsafe { transmute::<__m512, [f32; LANES]>(v) };
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn larger(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn smaller(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn power_of_two(self, shifted: __m512) -> __m512 {
+        const OFFSET: i32 = 127_i32.wrapping_sub(ROUND.to_bits().cast_signed());
+        // SAFETY: `self` proves the instructions exist.
+        unsafe {
+            let exponent =
+                _mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(OFFSET));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
+        }
+    }
+
+    #[inline(always)]
+    fn spread(self, v: __m512, quarter: usize) -> __m512 {
+        // SAFETY: `self` proves the instructions exist; both types are 64 plain bytes.
+        unsafe { _mm512_permutexvar_ps(transmute::<[i32; LANES], __m512i>(SPREAD[quarter]), v) }
+    }
+
+    #[inline(always)]
+    fn sum(self, v: __m512) -> f32 {
+        self.avx2().sum(self.pair(v))
+    }
+
+    #[inline(always)]
+    fn sums(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+        self.avx2().sums([self.pair(a), self.pair(b), self.pair(c), self.pair(d)])
+    }
+
+    #[inline(always)]
+    fn largest(self, v: __m512) -> f32 {
+        self.avx2().largest(self.pair(v))
+    }
+
+    #[inline(always)]
+    fn weights(self, codes: &[i8; GROUP]) -> Weights {
+        // SAFETY: `self` proves the instructions exist; both types are 64 plain bytes.
+        unsafe {
+            let codes = transmute::<[i8; GROUP], __m512i>(*codes);
+            let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(-128), codes);
+            Weights { codes, start: _mm512_sub_epi32(_mm512_setzero_si512(), sums) }
+        }
+    }
+
+    #[inline(always)]
+    fn dot(self, w: Weights, x: &[u8; GROUP]) -> __m512 {
+        // SAFETY: `self` proves the instructions exist; both types are 64 plain bytes.
+        unsafe {
+            let x = transmute::<[u8; GROUP], __m512i>(*x);
+            _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(w.start, x, w.codes))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, line: &[u8]) {
+        self.avx2().prefetch(line);
+    }
+
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits.into()))) }
+    }
+
+    type B = __m256i;
+
+    #[inline(always)]
+    fn bytes(self, x: &[u8; 32]) -> __m256i {
+        self.avx2().bytes(x)
+    }
+
+    #[inline(always)]
+    fn nibbles(self, x: &[u8; 16]) -> __m256i {
+        self.avx2().nibbles(x)
+    }
+
+    #[inline(always)]
+    fn add_where(self, a: __m256i, bits: u32, value: u8) -> __m256i {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm256_mask_add_epi8(a, bits, a, _mm256_set1_epi8(value.cast_signed())) }
+    }
+
+    #[inline(always)]
+    fn field(self, a: __m256i, shift: u32, mask: u8) -> __m256i {
+        self.avx2().field(a, shift, mask)
+    }
+
+    #[inline(always)]
+    fn join(self, a: __m256i, b: __m256i, shift: u32) -> __m256i {
+        self.avx2().join(a, b, shift)
+    }
+
+    #[inline(always)]
+    fn codes(self, a: __m256i, offset: i8) -> [i8; 32] {
+        self.avx2().codes(a, offset)
+    }
+}

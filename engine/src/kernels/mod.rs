@@ -1,0 +1,44 @@
+//! The numeric kernels of the CPU: everything a transformer's forward pass spends its time in.
+//!
+//! **Promise P1**: every output element has one reduction order, fixed by the logical shape alone.
+//! It does not depend on how many rows are computed together, on the number of threads, on tiles,
+//! or on where in the cache a position lies. **All levels agree bit for bit**: a kernel is written
+//! once over [`isa::Isa`], whose implementations (portable, AVX2, AVX-512) perform the same 16-lane
+//! operations in the same order; sums of 8-bit products are exact integers on each. `Level` only
+//! decides how fast that happens.
+//!
+//! Map: [`level`] picks the instruction set at run time, [`isa`] holds the intrinsics, [`pool`] the
+//! threads. [`unpack`] turns weight blocks of any format into signed codes and scales,
+//! [`activations`] quantises rows, [`dot`] multiplies the two, [`linear`] drives them over whole
+//! matrices. [`attention`] reads K/V through block tables; [`vector`] has the element-wise rest.
+
+#![allow(clippy::needless_range_loop, reason = "several arrays are indexed in step")]
+#![allow(
+    unsafe_code,
+    reason = "SIMD intrinsics and work shared between threads; each block argues its safety"
+)]
+
+pub mod activations;
+mod aligned;
+pub mod attention;
+mod disjoint;
+mod dot;
+mod isa;
+#[cfg(target_arch = "x86_64")]
+mod isa_avx2;
+#[cfg(target_arch = "x86_64")]
+mod isa_avx512;
+mod level;
+pub mod linear;
+mod pool;
+mod unpack;
+pub mod vector;
+
+#[cfg(test)]
+mod attention_tests;
+#[cfg(test)]
+mod tests;
+
+pub use aligned::AlignedBytes;
+pub use level::{Level, LevelError};
+pub use pool::Pool;

@@ -1,0 +1,381 @@
+//! From the blocks of a file format to signed codes and scales.
+//!
+//! Every quantised format becomes the same thing: `value[i] = scale[i / 16] * code[i] + min[i /
+//! 16]` with 8-bit codes. A row is unpacked once into a scratch buffer that stays in the
+//! first-level cache and is then multiplied with all activation rows, so a verify pass pays for
+//! unpacking once. The loops here are plain Rust: compiled for each level, the compiler vectorises
+//! them, and the results are the same by construction.
+
+use super::isa::{GROUP, Isa};
+use crate::gguf::TensorType;
+
+/// Values that share one scale.
+pub(super) const SUB: usize = 16;
+/// Values whose scales fill one vector.
+pub(super) const SUPER: usize = 256;
+/// Scales of a super-block.
+pub(super) const SCALES: usize = SUPER / SUB;
+
+/// One weight row, unpacked. Padded with zero codes and scales to whole super-blocks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unpacked {
+    pub(super) codes: Vec<[i8; SUPER]>,
+    pub(super) scales: Vec<[f32; SCALES]>,
+    /// All zero where the format has none.
+    pub(super) mins: Vec<[f32; SCALES]>,
+}
+
+impl Unpacked {
+    /// Room for rows of `cols` values, all zero.
+    pub(super) fn resize(&mut self, cols: usize) {
+        let supers = cols.div_ceil(SUPER);
+        self.codes.clear();
+        self.codes.resize(supers, [0; SUPER]);
+        self.scales.clear();
+        self.scales.resize(supers, [0.0; SCALES]);
+        self.mins.clear();
+        self.mins.resize(supers, [0.0; SCALES]);
+    }
+
+    /// Groups of 64 values that `cols` values touch.
+    pub(super) fn groups(cols: usize) -> usize {
+        cols.div_ceil(GROUP)
+    }
+}
+
+/// Weights that will be read next. Their lines are asked for a few at a time, between steps of
+/// arithmetic, so that memory and arithmetic overlap without filling the processor's queues.
+pub(super) struct Ahead<'a> {
+    rest: &'a [u8],
+    /// Bytes per step.
+    step: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// Asks for `next` over about `steps` steps.
+    pub(super) fn new(next: &'a [u8], steps: usize) -> Self {
+        Self { rest: next, step: next.len().div_ceil(steps.max(1)).next_multiple_of(LINE) }
+    }
+
+    #[inline(always)]
+    pub(super) fn step<I: Isa>(&mut self, isa: I) {
+        let (now, later) = self.rest.split_at(self.step.min(self.rest.len()));
+        self.rest = later;
+        for line in now.chunks(LINE) {
+            isa.prefetch(line);
+        }
+    }
+}
+
+/// Bytes of a line of memory.
+const LINE: usize = 64;
+
+/// Whether the format is quantised (else it is a float format, multiplied in f32).
+pub(super) const fn is_quantised(dtype: TensorType) -> bool {
+    dtype.block_len() > 1
+}
+
+/// Whether values have an additive minimum.
+pub(super) const fn has_min(dtype: TensorType) -> bool {
+    matches!(
+        dtype,
+        TensorType::Q4_1
+            | TensorType::Q5_1
+            | TensorType::Q2_K
+            | TensorType::Q4_K
+            | TensorType::Q5_K
+    )
+}
+
+/// Unpacks one row (whole blocks of `dtype`) over `out`, which has been sized for it.
+#[inline(always)]
+pub(super) fn unpack<I: Isa>(
+    isa: I,
+    dtype: TensorType,
+    row: &[u8],
+    out: &mut Unpacked,
+    ahead: &mut Ahead<'_>,
+) {
+    match dtype {
+        TensorType::Q4_0 => {
+            small(isa, row, out, ahead, |isa, b: &[u8; 18]| isa.codes(isa.nibbles(part(b, 2)), 8));
+        }
+        TensorType::Q4_1 => {
+            small(isa, row, out, ahead, |isa, b: &[u8; 20]| isa.codes(isa.nibbles(part(b, 4)), 0));
+        }
+        TensorType::Q5_0 => small(isa, row, out, ahead, |isa, b: &[u8; 22]| {
+            isa.codes(five_bits(isa, part(b, 6), part(b, 2)), 16)
+        }),
+        TensorType::Q5_1 => small(isa, row, out, ahead, |isa, b: &[u8; 24]| {
+            isa.codes(five_bits(isa, part(b, 8), part(b, 4)), 0)
+        }),
+        TensorType::Q8_0 => {
+            small(isa, row, out, ahead, |isa, b: &[u8; 34]| isa.codes(isa.bytes(part(b, 2)), 0));
+        }
+        TensorType::Q8_1 => {
+            small(isa, row, out, ahead, |isa, b: &[u8; 36]| isa.codes(isa.bytes(part(b, 4)), 0));
+        }
+        TensorType::Q2_K => large(isa, row, out, ahead, q2_k::<I>),
+        TensorType::Q3_K => large(isa, row, out, ahead, q3_k::<I>),
+        TensorType::Q4_K => large(isa, row, out, ahead, q4_k::<I>),
+        TensorType::Q5_K => large(isa, row, out, ahead, q5_k::<I>),
+        TensorType::Q6_K => large(isa, row, out, ahead, q6_k::<I>),
+        TensorType::Q8_K => large(isa, row, out, ahead, q8_k::<I>),
+        TensorType::F32 | TensorType::F16 | TensorType::BF16 => {
+            debug_assert!(false, "float formats are not unpacked to codes");
+        }
+    }
+}
+
+/// Formats with blocks of 32: `f` makes the codes; the scale is the block's first half-precision
+/// number, the minimum, where there is one, its second.
+#[inline(always)]
+fn small<I: Isa, const B: usize>(
+    isa: I,
+    row: &[u8],
+    out: &mut Unpacked,
+    ahead: &mut Ahead<'_>,
+    f: impl Fn(I, &[u8; B]) -> [i8; 32],
+) {
+    // Q4_1 and Q5_1: 20 and 24 bytes.
+    let has_min = B == 20 || B == 24;
+    let sub = out.scales.iter_mut().zip(&mut out.mins);
+    let supers = out.codes.iter_mut().zip(sub).zip(row.as_chunks::<B>().0.chunks(8));
+    for ((codes, (scales, mins)), blocks) in supers {
+        ahead.step(isa);
+        let (mut scale_bits, mut min_bits) = ([0; SCALES], [0; SCALES]);
+        let codes = codes.as_chunks_mut::<32>().0.iter_mut();
+        let bits =
+            scale_bits.as_chunks_mut::<2>().0.iter_mut().zip(min_bits.as_chunks_mut::<2>().0);
+        for ((block, codes), (scale, min)) in blocks.iter().zip(codes).zip(bits) {
+            *codes = f(isa, block);
+            *scale = [u16::from_le_bytes(*part(block, 0)); 2];
+            if has_min {
+                *min = [u16::from_le_bytes(*part(block, 2)); 2];
+            }
+        }
+        isa.store(isa.load_half(&scale_bits), scales);
+        if has_min {
+            isa.store(isa.load_half(&min_bits), mins);
+        }
+    }
+}
+
+/// Formats with blocks of 256.
+#[inline(always)]
+fn large<I: Isa, const B: usize>(
+    isa: I,
+    row: &[u8],
+    out: &mut Unpacked,
+    ahead: &mut Ahead<'_>,
+    f: impl Fn(I, &[u8; B], &mut [i8; SUPER], &mut Scales, &mut Scales),
+) {
+    let sub = out.scales.iter_mut().zip(&mut out.mins);
+    let supers = out.codes.iter_mut().zip(sub).zip(row.as_chunks::<B>().0);
+    for ((codes, (scales, mins)), block) in supers {
+        ahead.step(isa);
+        f(isa, block, codes, scales, mins);
+    }
+}
+
+/// `N` bytes of a block.
+#[inline(always)]
+fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
+    &block[at..at + N].as_chunks().0[0]
+}
+
+#[inline(always)]
+fn half_at<I: Isa>(isa: I, block: &[u8], at: usize) -> f32 {
+    isa.half(u16::from_le_bytes(*part(block, at)))
+}
+
+/// Nibbles with their fifth bits.
+#[inline(always)]
+fn five_bits<I: Isa>(isa: I, nibbles: &[u8; 16], fifth: &[u8; 4]) -> I::B {
+    isa.add_where(isa.nibbles(nibbles), u32::from_le_bytes(*fifth), 16)
+}
+
+type Scales = [f32; SCALES];
+
+#[inline(always)]
+fn q2_k<I: Isa>(
+    isa: I,
+    b: &[u8; 84],
+    codes: &mut [i8; SUPER],
+    scales: &mut Scales,
+    mins: &mut Scales,
+) {
+    let (d, min) = (half_at(isa, b, 80), half_at(isa, b, 82));
+    let packed: &[u8; SCALES] = part(b, 0);
+    for ((&byte, scale), m) in packed.iter().zip(scales).zip(mins) {
+        *scale = d * f32::from(byte & 15);
+        *m = -min * f32::from(byte >> 4);
+    }
+    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let packed = isa.bytes(part(b, 16 + i / 4 * 32));
+        *codes = isa.codes(isa.field(packed, 2 * (i as u32 % 4), 3), 0);
+    }
+}
+
+#[inline(always)]
+fn q3_k<I: Isa>(
+    isa: I,
+    b: &[u8; 110],
+    codes: &mut [i8; SUPER],
+    scales: &mut Scales,
+    _: &mut Scales,
+) {
+    let (high, packed): (I::B, &[u8; 12]) = (isa.bytes(part(b, 0)), part(b, 96));
+    let d = half_at(isa, b, 108);
+    for (i, scale) in scales.iter_mut().enumerate() {
+        // Six bits: the low four in bytes 0..8 (low nibbles first), the high two in bytes 8..12.
+        let four = packed[i % 8] >> (i / 8 * 4) & 15;
+        let two = packed[8 + i % 4] >> (2 * (i / 4)) & 3;
+        *scale = d * (f32::from(four | two << 4) - 32.0);
+    }
+    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let low = isa.field(isa.bytes(part(b, 32 + i / 4 * 32)), 2 * (i as u32 % 4), 3);
+        let third = isa.field(high, i as u32, 1);
+        *codes = isa.codes(isa.join(low, third, 2), 4);
+    }
+}
+
+/// The eight 6-bit scales and minimums of Q4_K and Q5_K.
+#[inline(always)]
+fn scales_and_mins<I: Isa>(isa: I, b: &[u8], scales: &mut Scales, mins: &mut Scales) {
+    let (d, min) = (half_at(isa, b, 0), half_at(isa, b, 2));
+    let [first, second, third] =
+        [part(b, 4), part(b, 8), part(b, 12)].map(|bytes| u32::from_le_bytes(*bytes));
+    // Four 6-bit numbers in the bytes of each word.
+    let (low, high) = (0x3f3f_3f3f, 0x0303_0303);
+    let s = [first & low, third & 0x0f0f_0f0f | (first >> 6 & high) << 4];
+    let m = [second & low, third >> 4 & 0x0f0f_0f0f | (second >> 6 & high) << 4];
+    let bytes = |words: [u32; 2]| (u64::from(words[0]) | u64::from(words[1]) << 32).to_le_bytes();
+    let pairs = scales.as_chunks_mut::<2>().0.iter_mut().zip(mins.as_chunks_mut::<2>().0);
+    for ((scales, mins), (s, m)) in pairs.zip(bytes(s).into_iter().zip(bytes(m))) {
+        *scales = [d * f32::from(s); 2];
+        *mins = [-min * f32::from(m); 2];
+    }
+}
+
+#[inline(always)]
+fn q4_k<I: Isa>(
+    isa: I,
+    b: &[u8; 144],
+    codes: &mut [i8; SUPER],
+    scales: &mut Scales,
+    mins: &mut Scales,
+) {
+    scales_and_mins(isa, b, scales, mins);
+    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let packed = isa.bytes(part(b, 16 + i / 2 * 32));
+        *codes = isa.codes(isa.field(packed, 4 * (i as u32 % 2), 15), 0);
+    }
+}
+
+#[inline(always)]
+fn q5_k<I: Isa>(
+    isa: I,
+    b: &[u8; 176],
+    codes: &mut [i8; SUPER],
+    scales: &mut Scales,
+    mins: &mut Scales,
+) {
+    scales_and_mins(isa, b, scales, mins);
+    let fifth = isa.bytes(part(b, 16));
+    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let four = isa.field(isa.bytes(part(b, 48 + i / 2 * 32)), 4 * (i as u32 % 2), 15);
+        *codes = isa.codes(isa.join(four, isa.field(fifth, i as u32, 1), 4), 0);
+    }
+}
+
+#[inline(always)]
+fn q6_k<I: Isa>(
+    isa: I,
+    b: &[u8; 210],
+    codes: &mut [i8; SUPER],
+    scales: &mut Scales,
+    _: &mut Scales,
+) {
+    let d = half_at(isa, b, 208);
+    let packed: &[u8; SCALES] = part(b, 192);
+    for (scale, &byte) in scales.iter_mut().zip(packed) {
+        *scale = d * f32::from(byte.cast_signed());
+    }
+    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        // Of each half of 128: low nibbles of two rows of 32 bytes, then their high nibbles; two
+        // more bits of each.
+        let low = isa.bytes(part(b, i / 4 * 64 + i % 2 * 32));
+        let high = isa.bytes(part(b, 128 + i / 4 * 32));
+        let four = isa.field(low, i as u32 % 4 / 2 * 4, 15);
+        *codes = isa.codes(isa.join(four, isa.field(high, 2 * (i as u32 % 4), 3), 4), 32);
+    }
+}
+
+#[inline(always)]
+fn q8_k<I: Isa>(
+    isa: I,
+    b: &[u8; 292],
+    codes: &mut [i8; SUPER],
+    scales: &mut Scales,
+    _: &mut Scales,
+) {
+    scales.fill(f32::from_le_bytes(*part(b, 0)));
+    for (codes, packed) in codes.as_chunks_mut().0.iter_mut().zip(b[4..].as_chunks().0) {
+        *codes = isa.codes(isa.bytes(packed), 0);
+    }
+}
+
+/// Unpacks a row of a float format to f32. `out` is padded; only whole values of `row` are written.
+#[inline(always)]
+pub(super) fn unpack_floats<I: Isa>(isa: I, dtype: TensorType, row: &[u8], out: &mut [f32]) {
+    match dtype {
+        TensorType::F32 => {
+            for (bytes, x) in row.as_chunks::<4>().0.iter().zip(out) {
+                *x = f32::from_le_bytes(*bytes);
+            }
+        }
+        TensorType::BF16 => {
+            for (bytes, x) in row.as_chunks::<2>().0.iter().zip(out) {
+                *x = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
+            }
+        }
+        _ => {
+            for (bytes, x) in row.as_chunks::<2>().0.iter().zip(out) {
+                *x = isa.half(u16::from_le_bytes(*bytes));
+            }
+        }
+    }
+}
+
+/// Dequantises one row to f32.
+#[inline(always)]
+pub(super) fn dequantise_body<I: Isa>(
+    isa: I,
+    dtype: TensorType,
+    row: &[u8],
+    out: &mut [f32],
+    scratch: &mut Unpacked,
+) {
+    if !is_quantised(dtype) {
+        return unpack_floats(isa, dtype, row, out);
+    }
+    scratch.resize(out.len());
+    unpack(isa, dtype, row, scratch, &mut Ahead::new(&[], 1));
+    let codes = scratch.codes.as_flattened().chunks(SUB);
+    let subs = codes.zip(scratch.scales.as_flattened()).zip(scratch.mins.as_flattened());
+    for (out, ((codes, &scale), &min)) in out.chunks_mut(SUB).zip(subs) {
+        for (out, &code) in out.iter_mut().zip(codes) {
+            *out = scale * f32::from(code) + min;
+        }
+    }
+}
+super::level::dispatch! {
+    /// Dequantises one row (whole blocks of `dtype`) to f32.
+    pub(super) fn dequantise(
+        dtype: TensorType,
+        row: &[u8],
+        out: &mut [f32],
+        scratch: &mut Unpacked,
+    ) = dequantise_body
+}

@@ -1,0 +1,121 @@
+//! Element-wise operations and norms over rows of activations.
+
+use super::Level;
+use super::isa::{Isa, LANES, ROUND};
+
+/// `e^x`, the same bits on every level, within 2 units in the last place. Arguments are limited to
+/// ±87, so that neither infinity nor a denormal comes out; NaN stays NaN.
+#[inline(always)]
+pub(super) fn exp<I: Isa>(isa: I, x: I::V) -> I::V {
+    let c = |x: f32| isa.splat(x);
+    let x = isa.larger(c(-87.0), isa.smaller(c(87.0), x));
+    let shifted = isa.fma(x, c(std::f32::consts::LOG2_E), c(ROUND));
+    let n = isa.sub(shifted, c(ROUND));
+    // ln 2 in two parts, so that the remainder is exact.
+    let r = isa.fma(n, c(-0.693_359_4), x);
+    let r = isa.fma(n, c(2.121_944_4e-4), r);
+    let mut p = c(1.987_569_1e-4);
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
+        p = isa.fma(p, r, c(coefficient));
+    }
+    let p = isa.add(isa.fma(p, isa.mul(r, r), r), c(1.0));
+    isa.mul(p, isa.power_of_two(shifted))
+}
+
+#[inline(always)]
+fn rms_norm_body<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let mut acc = isa.splat(0.0);
+    let (chunks, tail) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        let v = isa.load(chunk);
+        acc = isa.fma(v, v, acc);
+    }
+    let mut last = [0.0; LANES];
+    last[..tail.len()].copy_from_slice(tail);
+    let v = isa.load(&last);
+    let sum = isa.sum(isa.fma(v, v, acc));
+    let scale = 1.0 / (sum / x.len() as f32 + eps).sqrt();
+    for ((out, &x), &w) in out.iter_mut().zip(x).zip(weight) {
+        *out = x * scale * w;
+    }
+}
+super::level::dispatch! {
+    /// `x / rms(x) * weight` of one row.
+    fn rms_norm_row(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = rms_norm_body
+}
+
+#[inline(always)]
+fn silu_mul_body<I: Isa>(isa: I, gate: &mut [f32], up: &[f32]) {
+    for (gate, up) in gate.chunks_mut(LANES).zip(up.chunks(LANES)) {
+        let mut g = [0.0; LANES];
+        g[..gate.len()].copy_from_slice(gate);
+        let mut e = [0.0; LANES];
+        isa.store(exp(isa, isa.sub(isa.splat(0.0), isa.load(&g))), &mut e);
+        for ((gate, &up), e) in gate.iter_mut().zip(up).zip(e) {
+            *gate = *gate / (1.0 + e) * up;
+        }
+    }
+}
+super::level::dispatch! {
+    fn silu_mul_row(gate: &mut [f32], up: &[f32]) = silu_mul_body
+}
+
+/// RMS norm of each row of `weight.len()` values.
+pub fn rms_norm(level: Level, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let width = weight.len().max(1);
+    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+        rms_norm_row(level, x, weight, eps, out);
+    }
+}
+
+/// RMS norm in place.
+pub fn rms_norm_in_place(level: Level, x: &mut [f32], weight: &[f32], eps: f32) {
+    let mut row = vec![0.0; weight.len()];
+    for x in x.chunks_exact_mut(weight.len().max(1)) {
+        row.copy_from_slice(x);
+        rms_norm_row(level, &row, weight, eps, x);
+    }
+}
+
+/// `gate = silu(gate) * up`, element by element.
+pub fn silu_mul(level: Level, gate: &mut [f32], up: &[f32]) {
+    silu_mul_row(level, gate, up);
+}
+
+/// `x += y`.
+pub fn add(x: &mut [f32], y: &[f32]) {
+    for (x, &y) in x.iter_mut().zip(y) {
+        *x += y;
+    }
+}
+
+/// Which values a rotation pairs up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairing {
+    /// Neighbours: `2i` and `2i + 1` (llama in GGUF, whose q and k rows are stored permuted).
+    Neighbours,
+    /// Halves: `i` and `i + n / 2` (qwen).
+    Halves,
+}
+
+/// Rotates the first `2 * cos.len()` values of each head of a row by the row's angles.
+pub fn rotate(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], pairing: Pairing) {
+    for head in x.chunks_exact_mut(head_dim.max(1)) {
+        match pairing {
+            Pairing::Neighbours => {
+                for (pair, (&c, &s)) in
+                    head.as_chunks_mut::<2>().0.iter_mut().zip(cos.iter().zip(sin))
+                {
+                    let [a, b] = *pair;
+                    *pair = [a * c - b * s, a * s + b * c];
+                }
+            }
+            Pairing::Halves => {
+                let (first, second) = head.split_at_mut(cos.len());
+                for ((a, b), (&c, &s)) in first.iter_mut().zip(second).zip(cos.iter().zip(sin)) {
+                    (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! redline: LLM inference in which every sequence of a continuous batch runs speculative rounds.
+//!
+//! A drafter proposes a few tokens, one pass of the target verifies them all, accepted ones are kept and the KV of
+//! the rest is rolled back. The output follows the target's law exactly; under the default rule it is the very token
+//! stream of plain decoding.
+//!
+//! Start with [`load`] and [`Engine`], or [`AsyncEngine`] from async code. To bring parts of your own, implement
+//! [`ModelRunner`], [`Drafter`](redline_spec::Drafter), [`Verifier`](redline_spec::Verifier) or
+//! [`Constraint`](redline_spec::Constraint) and hand them to [`assemble`] or a [`Registry`].
+//!
+//! To read the code, start with `step.rs`.
+
+mod async_engine;
+mod batch;
+mod budget;
+pub mod cli;
+mod constraint;
+mod draft_model;
+mod drafting;
+mod engine;
+mod error;
+pub mod gguf;
+pub mod hub;
+pub mod kernels;
+pub mod kv_store;
+mod live;
+mod load_error;
+mod load_options;
+mod loader;
+mod memory;
+pub mod model;
+pub mod model_runner;
+mod random;
+mod registry;
+mod request;
+pub mod runner;
+mod score;
+mod step;
+pub mod text;
+mod verify;
+
+pub use async_engine::{AsyncEngine, AsyncError, EVENTS_BUFFERED, RequestStream};
+pub use budget::{DraftLength, DraftPolicy};
+pub use constraint::RequestConstraint;
+pub use draft_model::DraftModel;
+pub use engine::{Engine, Frontend, Prepared, SubmitRefused};
+pub use error::FailureKind;
+pub use kv_store::CacheType;
+pub use load_error::LoadError;
+pub use load_options::{Backend, EngineOptions, LoadOptions};
+pub use loader::{BLOCK_SIZE, Target, assemble, load, load_scorer, load_tokenizer, load_with};
+pub use model_runner::{CandleRunner, CpuRunner, RunOptions};
+pub use registry::{DrafterContext, Factory, Registry, RegistryError, verifier};
+pub use request::{
+    Event, FinishReason, GenerateRequest, Origin, Prompt, RequestId, RequestOutput, Speculation,
+    SpeculationStats, Timing, TokenEvent, Usage,
+};
+pub use runner::{Batch, ModelInfo, ModelRunner, Row, Rows, RunnerError, SeqRows};
+pub use score::{ScoreError, Scored, Scorer};
+
+pub use redline_kv_cache as kv_cache;
+pub use redline_scheduler as scheduler;
+pub use redline_spec::{self as spec, Sampling, TokenId};

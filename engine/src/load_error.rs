@@ -1,0 +1,119 @@
+//! Why an engine could not be made, and whose fault that is.
+
+use std::path::PathBuf;
+
+use redline_kv_cache::GeometryError;
+use redline_scheduler::ConfigError;
+use redline_spec::DraftError;
+use thiserror::Error;
+
+use crate::gguf::GgufError;
+use crate::hub::HubError;
+use crate::model::LoadError as ModelError;
+use crate::registry::RegistryError;
+use crate::runner::RunnerError;
+use crate::text::{ChatError, Mismatch, TokenizerError};
+
+/// Why an engine could not be made.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// The model's name or file.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// The file's header.
+    #[error("{}", path.display())]
+    Gguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: GgufError,
+    },
+    /// The file's weights or architecture.
+    #[error("{}", path.display())]
+    Model {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ModelError,
+    },
+    /// The file's tokenizer.
+    #[error("{}", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: TokenizerError,
+    },
+    /// The file's chat template.
+    #[error("{}", path.display())]
+    Template {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ChatError,
+    },
+    /// The draft model speaks other tokens than the target.
+    #[error("the model `{draft}` can't draft for `{target}`")]
+    Mismatch {
+        /// The draft model.
+        draft: String,
+        /// The target.
+        target: String,
+        /// The first entry that differs.
+        source: Mismatch,
+    },
+    /// No drafter or rule of that name.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The drafter needs what this engine does not hand out.
+    #[error(
+        "the drafter `{drafter}` fills its lane with the target's hidden rows, which is not supported yet"
+    )]
+    NeedsHiddenRows {
+        /// Its name.
+        drafter: String,
+    },
+    /// `max_model_len` is more than the model was made for.
+    #[error(
+        "max_model_len {asked} is more than the context of {limit} tokens that `{model}` was made for"
+    )]
+    TooLong {
+        /// What was asked for.
+        asked: usize,
+        /// The model's context length.
+        limit: usize,
+        /// The model.
+        model: String,
+    },
+    /// The KV budget does not hold a single block.
+    #[error("the KV cache")]
+    Geometry(#[from] GeometryError),
+    /// Sizes that contradict each other.
+    #[error("the scheduler")]
+    Config(#[from] ConfigError),
+    /// The cache's sizes.
+    #[error("the KV cache")]
+    Cache(#[from] redline_kv_cache::ConfigError),
+    /// The KV cache's memory can't be had.
+    #[error("the KV cache of {bytes} bytes can't be allocated")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What the runner said.
+        source: RunnerError,
+    },
+    /// The drafter can't attach to the cache.
+    #[error("the drafter can't attach to the KV cache")]
+    Attach(#[source] DraftError),
+}
+
+impl LoadError {
+    /// Whether the user's input is at fault, rather than the machine or the network.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Hub(error) => error.is_usage(),
+            Self::Memory { .. } | Self::Attach(_) => false,
+            _ => true,
+        }
+    }
+}

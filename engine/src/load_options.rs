@@ -1,0 +1,77 @@
+//! What can be said about an engine before there is one.
+
+use crate::budget::DraftLength;
+
+/// Everything [`load`](crate::load) can be told. `..LoadOptions::default()` fills in the rest.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// Target: alias, path of a `.gguf`, or `hf:OWNER/REPO/FILE.gguf`.
+    pub model: String,
+    /// Drafter: a name of the [`Registry`](crate::Registry) (`none`, `ngram`, an embedder's own), or a draft model.
+    pub draft: String,
+    /// Verification rule: `coupled` or `token`.
+    pub verify: String,
+    /// Draft tokens per round.
+    pub length: DraftLength,
+    /// What computes the models.
+    pub backend: Backend,
+    /// Kernel threads; `None`: one per physical core.
+    pub threads: Option<usize>,
+    /// What holds for parts brought by an embedder too.
+    pub engine: EngineOptions,
+}
+
+/// What computes the models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Backend {
+    /// redline's own kernels
+    #[default]
+    Cpu,
+    /// candle on the CPU, in f32: slow, and independent of the kernels it is compared with
+    Candle,
+}
+
+/// Sizes and limits of an engine.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Sequences that run at a time.
+    pub max_seqs: usize,
+    /// Bytes for KV over all lanes; `None`: what `max_seqs` full sequences need, at most a quarter of the
+    /// memory that is free.
+    pub kv_memory: Option<u64>,
+    /// Longest prompt plus output; `None`: the target's context length.
+    pub max_model_len: Option<usize>,
+    /// Rows of one step, drafts and lane fills included.
+    pub token_budget: usize,
+    /// Requests that may wait.
+    pub queue_len: usize,
+    /// Reuse the KV of common prefixes.
+    pub prefix_cache: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            max_seqs: 8,
+            kv_memory: None,
+            max_model_len: None,
+            token_budget: 512,
+            queue_len: 4096,
+            prefix_cache: true,
+        }
+    }
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            model: "smollm2-135m".to_owned(),
+            draft: "ngram".to_owned(),
+            verify: "coupled".to_owned(),
+            length: DraftLength::Auto,
+            backend: Backend::Cpu,
+            threads: None,
+            engine: EngineOptions::default(),
+        }
+    }
+}

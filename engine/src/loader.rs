@@ -1,0 +1,265 @@
+//! From names and numbers to a running [`Engine`].
+//!
+//! [`load`] goes from a model's name; [`assemble`] from parts that an embedder brings: its own runner, drafter
+//! or verifier. Everything that can be wrong with the combination is found here, before the first request.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use redline_kv_cache::{KvCache, KvConfig, LaneGeometry, MAX_LANES, blocks_within};
+use redline_scheduler::{Config, Scheduler};
+use redline_spec::{Drafter, Fill, Verifier};
+
+use crate::budget::{Budget, DraftPolicy};
+use crate::draft_model::DraftModel;
+use crate::drafting::Drafters;
+use crate::engine::{Engine, Frontend};
+use crate::gguf::Header;
+use crate::hub::{self, TerminalProgress};
+use crate::load_error::LoadError;
+use crate::load_options::{Backend, EngineOptions, LoadOptions};
+use crate::memory::default_kv_bytes;
+use crate::model::load::FileSource;
+use crate::model::{Config as ModelConfig, LoadError as ModelError};
+use crate::model_runner::{CandleRunner, CpuRunner, RunOptions};
+use crate::random::random_u64;
+use crate::registry::{DrafterContext, Registry, verifier};
+use crate::runner::ModelRunner;
+use crate::score::Scorer;
+use crate::step::{Core, Parts};
+use crate::text::{ChatTemplate, Tokenizer, compare};
+use crate::verify::Verification;
+
+/// Tokens of a KV block: a multiple of 32, as paged flash attention needs, and the tile of the CPU's attention.
+pub const BLOCK_SIZE: u32 = 32;
+
+/// Rows that prefill gets in every step in which a prompt is to be computed.
+const PREFILL_FLOOR: usize = 64;
+
+/// A target, and what comes with it, for [`assemble`].
+pub struct Target {
+    /// The model.
+    pub runner: Box<dyn ModelRunner>,
+    /// Its tokenizer; without one the engine takes token ids only.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// Its chat template, if it has one.
+    pub template: Option<ChatTemplate>,
+}
+
+/// An engine from a model's name, with the built-in drafters.
+///
+/// # Errors
+/// [`LoadError`] names what can't be used.
+pub fn load(options: &LoadOptions) -> Result<Engine, LoadError> {
+    load_with(options, &Registry::default())
+}
+
+/// Like [`load`], with the drafters of `registry`.
+///
+/// # Errors
+/// [`LoadError`] names what can't be used.
+pub fn load_with(options: &LoadOptions, registry: &Registry) -> Result<Engine, LoadError> {
+    let rule = verifier(&options.verify)?;
+    let file = ModelFile::open(&options.model)?;
+    let target = file.target(options.backend, options.threads)?;
+    let context = DrafterContext {
+        vocab: target.runner.info().vocab_size,
+        context_length: target.runner.info().context_length,
+        tokenizer: target.tokenizer.as_ref(),
+    };
+    let drafter = match registry.make(&options.draft, &context)? {
+        Some(drafter) => drafter,
+        None => Some(draft_model(options, &target)?),
+    };
+    assemble(target, drafter, rule, options.length, &options.engine)
+}
+
+fn draft_model(options: &LoadOptions, target: &Target) -> Result<Box<dyn Drafter>, LoadError> {
+    let file = ModelFile::open(&options.draft)?;
+    let mut shared = target.runner.info().vocab_size;
+    // Before the weights are read: that may take a while.
+    if let Some(tokenizer) = &target.tokenizer {
+        let compared = compare(file.tokenizer()?.vocab(), tokenizer.vocab());
+        let found = compared.map_err(|source| LoadError::Mismatch {
+            draft: options.draft.clone(),
+            target: options.model.clone(),
+            source,
+        })?;
+        shared = shared.min(found.shared);
+    }
+    let runner = file.runner(options.backend, options.threads)?;
+    Ok(Box::new(DraftModel::new(&options.draft, runner, shared)))
+}
+
+/// An engine from its parts.
+///
+/// # Errors
+/// [`LoadError`] when sizes contradict each other or memory can't be had.
+pub fn assemble(
+    mut target: Target,
+    mut drafter: Option<Box<dyn Drafter>>,
+    rule: Box<dyn Verifier>,
+    drafts: impl Into<DraftPolicy>,
+    options: &EngineOptions,
+) -> Result<Engine, LoadError> {
+    let info = target.runner.info().clone();
+    let max_model_len = options.max_model_len.unwrap_or(info.context_length);
+    if max_model_len > info.context_length {
+        let (asked, limit) = (max_model_len, info.context_length);
+        return Err(LoadError::TooLong { asked, limit, model: info.name });
+    }
+    // Checked before anything is allocated.
+    let scheduler = Scheduler::new(Config {
+        max_seqs: options.max_seqs,
+        token_budget: options.token_budget.max(options.max_seqs.saturating_add(PREFILL_FLOOR)),
+        prefill_floor: PREFILL_FLOOR,
+        queue_len: options.queue_len,
+        max_model_len,
+        ..Config::default()
+    })?;
+    let need = drafter.as_ref().and_then(|drafter| drafter.lane());
+    if let (Some(drafter), Some(Fill::WithTarget)) = (&drafter, need.map(|need| need.fill)) {
+        return Err(LoadError::NeedsHiddenRows { drafter: drafter.name().to_owned() });
+    }
+    let mut lanes = vec![info.lane];
+    lanes.extend(need.map(|need| LaneGeometry {
+        layers: need.layers,
+        kv_heads: need.kv_heads,
+        head_dim: need.head_dim,
+        element_bytes: need.element_bytes,
+    }));
+    let (blocks, bytes) = size_cache(&lanes, max_model_len, options)?;
+    target
+        .runner
+        .allocate(blocks, BLOCK_SIZE)
+        .map_err(|source| LoadError::Memory { bytes, source })?;
+    if let Some(drafter) = drafter.as_mut() {
+        drafter.attach(blocks, BLOCK_SIZE).map_err(LoadError::Attach)?;
+    }
+    let kv = KvCache::new(&KvConfig {
+        blocks,
+        block_size: BLOCK_SIZE,
+        lanes: lanes.len() as u8,
+        prefix_cache: options.prefix_cache,
+        hash_key: random_key(),
+        with_target_lanes: [false; MAX_LANES],
+    })?;
+    // Rows that the tokenizer has no token for are padding: never fed, never emitted.
+    let used = target.tokenizer.as_ref().map_or(usize::MAX, |t| t.vocab().len_used());
+    let vocab = used.min(info.vocab_size);
+    let frontend = Frontend { tokenizer: target.tokenizer, template: target.template, vocab };
+    let core = Core::new(Parts {
+        scheduler,
+        kv,
+        budget: Budget::new(drafts.into(), lanes.len() > 1),
+        drafters: Drafters::new(drafter, vocab),
+        target: target.runner,
+        verification: Verification::new(rule, vocab),
+    });
+    Ok(Engine::new(core, frontend, bytes / u64::from(blocks)))
+}
+
+/// Blocks, and the bytes they take over all lanes.
+fn size_cache(
+    lanes: &[LaneGeometry],
+    max_model_len: usize,
+    options: &EngineOptions,
+) -> Result<(u32, u64), LoadError> {
+    let mut token_bytes = 0_u64;
+    for lane in lanes {
+        token_bytes = token_bytes.saturating_add(lane.bytes_per_token()?);
+    }
+    let blocks_per_seq = (max_model_len as u64).div_ceil(u64::from(BLOCK_SIZE));
+    let block_bytes = token_bytes.saturating_mul(u64::from(BLOCK_SIZE));
+    let wanted = block_bytes.saturating_mul(blocks_per_seq).saturating_mul(options.max_seqs as u64);
+    let bytes = options.kv_memory.unwrap_or_else(|| default_kv_bytes(wanted));
+    let blocks = blocks_within(bytes, BLOCK_SIZE, lanes)?;
+    Ok((blocks, block_bytes.saturating_mul(u64::from(blocks))))
+}
+
+/// Threads where nobody says: one per physical core that this process may use.
+fn physical_cores() -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    num_cpus::get_physical().clamp(1, allowed)
+}
+
+/// The prefix index's hash key: random per process, so that nobody can prepare collisions.
+fn random_key() -> [u8; 32] {
+    let mut key = [0; 32];
+    for chunk in key.chunks_exact_mut(8) {
+        chunk.copy_from_slice(&random_u64().to_le_bytes());
+    }
+    key
+}
+
+/// A model file that has been found and whose header has been read.
+struct ModelFile {
+    path: PathBuf,
+    header: Header,
+    file: std::fs::File,
+}
+
+impl ModelFile {
+    fn open(name: &str) -> Result<Self, LoadError> {
+        let path = hub::resolve(name, &mut TerminalProgress::new())?;
+        match Header::open(&path) {
+            Ok((header, file)) => Ok(Self { path, header, file }),
+            Err(source) => Err(LoadError::Gguf { path, source }),
+        }
+    }
+
+    fn tokenizer(&self) -> Result<Arc<Tokenizer>, LoadError> {
+        Tokenizer::from_gguf(&self.header)
+            .map(Arc::new)
+            .map_err(|source| LoadError::Tokenizer { path: self.path.clone(), source })
+    }
+
+    fn runner(
+        self,
+        backend: Backend,
+        threads: Option<usize>,
+    ) -> Result<Box<dyn ModelRunner>, LoadError> {
+        let options =
+            RunOptions { threads: threads.unwrap_or_else(physical_cores), ..RunOptions::default() };
+        let Self { path, header, file } = self;
+        let made: Result<Box<dyn ModelRunner>, ModelError> = match backend {
+            Backend::Cpu => CpuRunner::load(&header, file, options).map(|r| Box::new(r) as _),
+            Backend::Candle => ModelConfig::from_header(&header).and_then(|config| {
+                let mut source = FileSource::new(&header, file);
+                let device = candle_core::Device::Cpu;
+                CandleRunner::build(config, &mut source, &device, options.cache)
+                    .map(|runner| Box::new(runner) as _)
+            }),
+        };
+        made.map_err(|source| LoadError::Model { path, source })
+    }
+
+    fn target(self, backend: Backend, threads: Option<usize>) -> Result<Target, LoadError> {
+        let tokenizer = self.tokenizer()?;
+        let template = ChatTemplate::from_gguf(&self.header, &tokenizer)
+            .map_err(|source| LoadError::Template { path: self.path.clone(), source })?;
+        Ok(Target { runner: self.runner(backend, threads)?, tokenizer: Some(tokenizer), template })
+    }
+}
+
+/// The tokenizer of a model, without its weights.
+///
+/// # Errors
+/// [`LoadError`] names what can't be used.
+pub fn load_tokenizer(model: &str) -> Result<Arc<Tokenizer>, LoadError> {
+    ModelFile::open(model)?.tokenizer()
+}
+
+/// A model for teacher forcing.
+///
+/// # Errors
+/// [`LoadError`] names what can't be used.
+pub fn load_scorer(
+    model: &str,
+    backend: Backend,
+    threads: Option<usize>,
+) -> Result<Scorer, LoadError> {
+    let file = ModelFile::open(model)?;
+    let tokenizer = file.tokenizer()?;
+    Ok(Scorer::new(file.runner(backend, threads)?, tokenizer))
+}

@@ -1,0 +1,5 @@
+//! The `redline` command.
+
+fn main() -> std::process::ExitCode {
+    redline::cli::main()
+}

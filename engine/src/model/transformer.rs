@@ -1,0 +1,153 @@
+//! The forward pass, once for all architectures.
+
+use super::Config;
+use super::ops::{OpResult, Ops};
+use crate::runner::{Batch, Rows};
+
+/// Rows computed together at most: bounds the memory of a pass whatever the size of a prefill.
+const CHUNK_ROWS: usize = 256;
+
+/// A dense decoder-only transformer.
+pub struct Transformer<O: Ops> {
+    /// Its hyper-parameters.
+    pub config: Config,
+    /// Entries of the vocabulary.
+    pub vocab: usize,
+    pub(super) embedding: O::Linear,
+    pub(super) layers: Vec<Layer<O>>,
+    pub(super) norm: O::Norm,
+    /// `None` where the embedding is used.
+    pub(super) head: Option<O::Linear>,
+}
+
+/// One block's weights.
+pub(super) struct Layer<O: Ops> {
+    pub(super) attn_norm: O::Norm,
+    pub(super) q: O::Linear,
+    pub(super) k: O::Linear,
+    pub(super) v: O::Linear,
+    pub(super) q_norm: Option<O::Norm>,
+    pub(super) k_norm: Option<O::Norm>,
+    pub(super) out: O::Linear,
+    pub(super) ffn_norm: O::Norm,
+    pub(super) gate: O::Linear,
+    pub(super) up: O::Linear,
+    pub(super) down: O::Linear,
+}
+
+/// Activations, kept from pass to pass.
+pub struct Buffers<O: Ops> {
+    tokens: Vec<u32>,
+    /// The residual stream, `[rows, width]`.
+    x: O::Matrix,
+    /// What a block's half reads and writes, `[rows, width]`.
+    h: O::Matrix,
+    q: O::Matrix,
+    k: O::Matrix,
+    v: O::Matrix,
+    /// Attention's output, `[rows, heads * head_dim]`.
+    a: O::Matrix,
+    gate: O::Matrix,
+    up: O::Matrix,
+}
+
+impl<O: Ops> Default for Buffers<O> {
+    fn default() -> Self {
+        Self {
+            tokens: Vec::new(),
+            x: O::Matrix::default(),
+            h: O::Matrix::default(),
+            q: O::Matrix::default(),
+            k: O::Matrix::default(),
+            v: O::Matrix::default(),
+            a: O::Matrix::default(),
+            gate: O::Matrix::default(),
+            up: O::Matrix::default(),
+        }
+    }
+}
+
+impl<O: Ops> Transformer<O> {
+    /// Computes a checked batch, a bounded number of rows at a time. Rows depend on earlier rows
+    /// only, so the cut changes nothing.
+    ///
+    /// # Errors
+    /// What an operation fails with.
+    pub fn forward(
+        &self,
+        ops: &mut O,
+        batch: &Batch,
+        bufs: &mut Buffers<O>,
+        out: &mut Rows,
+    ) -> OpResult {
+        out.logits.clear();
+        out.hidden.clear();
+        let mut want = batch.want.as_slice();
+        for start in (0..batch.rows.len()).step_by(CHUNK_ROWS) {
+            let rows = start..(start + CHUNK_ROWS).min(batch.rows.len());
+            let wanted_here = want.partition_point(|&w| (w as usize) < rows.end);
+            let (here, later) = want.split_at(wanted_here);
+            want = later;
+            bufs.tokens.clear();
+            bufs.tokens.extend(batch.rows[rows.clone()].iter().map(|r| r.token));
+            ops.begin(&self.config, batch, rows)?;
+            self.blocks(ops, bufs)?;
+            let wanted: Vec<usize> = here.iter().map(|&w| w as usize - start).collect();
+            self.logits(ops, bufs, &wanted, out)?;
+        }
+        Ok(())
+    }
+
+    fn blocks(&self, ops: &mut O, b: &mut Buffers<O>) -> OpResult {
+        let eps = self.config.norm_eps;
+        ops.embed(&self.embedding, &b.tokens, &mut b.x)?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            ops.rms_norm(&b.x, &layer.attn_norm, eps, &mut b.h)?;
+            let qkv = [(&layer.q, &mut b.q), (&layer.k, &mut b.k), (&layer.v, &mut b.v)];
+            traced("linear", || ops.linears(&b.h, qkv))?;
+            if let Some(norm) = &layer.q_norm {
+                ops.head_norm(&mut b.q, norm, eps)?;
+            }
+            if let Some(norm) = &layer.k_norm {
+                ops.head_norm(&mut b.k, norm, eps)?;
+            }
+            ops.rotary_write(i, &mut b.q, &mut b.k, &b.v)?;
+            traced("attention", || ops.attention(i, &b.q, &mut b.a))?;
+            traced("linear", || ops.linears(&b.a, [(&layer.out, &mut b.h)]))?;
+            ops.add(&mut b.x, &b.h)?;
+
+            ops.rms_norm(&b.x, &layer.ffn_norm, eps, &mut b.h)?;
+            let gate_up = [(&layer.gate, &mut b.gate), (&layer.up, &mut b.up)];
+            traced("linear", || ops.linears(&b.h, gate_up))?;
+            ops.silu_mul(&mut b.gate, &b.up)?;
+            traced("linear", || ops.linears(&b.gate, [(&layer.down, &mut b.h)]))?;
+            ops.add(&mut b.x, &b.h)?;
+        }
+        Ok(())
+    }
+
+    fn logits(
+        &self,
+        ops: &mut O,
+        b: &mut Buffers<O>,
+        wanted: &[usize],
+        out: &mut Rows,
+    ) -> OpResult {
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        ops.gather(&b.x, wanted, &mut b.a)?;
+        ops.rms_norm(&b.a, &self.norm, self.config.norm_eps, &mut b.h)?;
+        if out.keep_hidden {
+            ops.read(&b.h, &mut out.hidden)?;
+        }
+        let head = self.head.as_ref().unwrap_or(&self.embedding);
+        traced("head", || ops.head(&b.h, head, &mut out.logits))
+    }
+}
+
+/// Runs a part of the pass inside a span, so that its time can be told apart.
+fn traced<T>(part: &'static str, f: impl FnOnce() -> T) -> T {
+    let _span = tracing::trace_span!("forward", part).entered();
+    f()
+}

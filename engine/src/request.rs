@@ -1,0 +1,221 @@
+//! What a caller asks for and what comes back: the vocabulary of the engine's public API.
+//!
+//! A [`GenerateRequest`] names a prompt and how to continue it. Events arrive while it runs
+//! ([`Event`]); the last one carries the whole [`RequestOutput`].
+
+use std::fmt;
+
+use redline_spec::{Sampling, TokenId};
+use serde::Serialize;
+
+use crate::constraint::RequestConstraint;
+use crate::error::FailureKind;
+
+/// Identifies a request for as long as the engine lives; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct RequestId(pub u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request-{}", self.0)
+    }
+}
+
+/// What is to be continued.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prompt {
+    /// Bare text; special tokens written in it are recognised as such.
+    Text(String),
+    /// A conversation, rendered through the model's chat template.
+    Messages(Vec<crate::text::Message>),
+    /// Token ids, fed as they are.
+    Tokens(Vec<TokenId>),
+}
+
+/// How much speculation one request wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Speculation {
+    /// Whatever the engine's policy decides.
+    #[default]
+    Engine,
+    /// At most this many draft tokens a round.
+    AtMost(usize),
+    /// This many a round, where the drafter, the context and the token budget allow it.
+    Exactly(usize),
+    /// None: every round is plain decoding.
+    Off,
+}
+
+/// One request. `..GenerateRequest::new(prompt)` fills in the defaults: greedy, 256 tokens.
+#[derive(Debug, Clone)]
+pub struct GenerateRequest {
+    /// What to continue.
+    pub prompt: Prompt,
+    /// Most tokens to generate; at least 1. Cut to what the context length leaves.
+    pub max_tokens: usize,
+    /// Temperature, truncation, penalties, bias.
+    pub sampling: Sampling,
+    /// Seed of the noise; `None` draws one at random and reports it in the output.
+    pub seed: Option<u64>,
+    /// Generation ends right before any of these strings; they are not part of the output.
+    pub stop: Vec<String>,
+    /// Go on past end-of-text tokens.
+    pub ignore_eos: bool,
+    /// Token ids that are never emitted.
+    pub banned: Vec<TokenId>,
+    /// Which tokens may come next, if not all: a grammar, a schema, an embedder's own rule.
+    pub constraint: Option<RequestConstraint>,
+    /// Higher runs first.
+    pub priority: i32,
+    /// Requests share cached prefixes only with requests of the same salt.
+    pub salt: u64,
+    /// How much to speculate.
+    pub speculation: Speculation,
+}
+
+impl GenerateRequest {
+    /// A greedy request for up to 256 tokens.
+    pub fn new(prompt: Prompt) -> Self {
+        Self {
+            prompt,
+            max_tokens: 256,
+            sampling: Sampling::default(),
+            seed: None,
+            stop: Vec::new(),
+            ignore_eos: false,
+            banned: Vec::new(),
+            constraint: None,
+            priority: 0,
+            salt: 0,
+            speculation: Speculation::Engine,
+        }
+    }
+}
+
+/// Where a token came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Proposed by the drafter and accepted by the target.
+    Draft,
+    /// The target's own: a correction, a bonus token, or plain decoding.
+    Target,
+}
+
+/// One emitted token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenEvent {
+    /// Its id.
+    pub id: TokenId,
+    /// The text that became certain with it; may be empty while a character or a possible stop
+    /// string is incomplete.
+    pub text: String,
+    /// Draft or target.
+    pub origin: Origin,
+}
+
+/// What happened to one request in one step.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Tokens committed in this step, in order.
+    Tokens {
+        /// The request.
+        id: RequestId,
+        /// At least one token.
+        tokens: Vec<TokenEvent>,
+    },
+    /// The request ended; no event of it follows.
+    Finished {
+        /// The request.
+        id: RequestId,
+        /// Everything it produced.
+        output: Box<RequestOutput>,
+    },
+}
+
+impl Event {
+    /// The request the event belongs to.
+    pub fn id(&self) -> RequestId {
+        match self {
+            Self::Tokens { id, .. } | Self::Finished { id, .. } => *id,
+        }
+    }
+}
+
+/// Why a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// An end-of-text token or a stop string.
+    Stop,
+    /// `max_tokens` or the context length.
+    Length,
+    /// The caller took it back, or stopped reading.
+    Cancelled,
+    /// It failed; [`RequestOutput::error`] says why.
+    Error,
+}
+
+/// Token counts, named as in the OpenAI API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens generated, the end-of-text token included.
+    pub completion_tokens: usize,
+    /// Prompt tokens whose KV came from the prefix cache.
+    pub cached_tokens: usize,
+}
+
+/// What speculation did for one request, counted after truncation at a stop.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct SpeculationStats {
+    /// Target passes that committed tokens.
+    pub rounds: usize,
+    /// Draft tokens verified.
+    pub drafted: usize,
+    /// Draft tokens that became output.
+    pub accepted: usize,
+    /// Tokens per round, the target's own included.
+    pub mean_acceptance_length: f64,
+    /// `acceptance_histogram[j]` = rounds in which exactly `j` drafts became output.
+    pub acceptance_histogram: Vec<usize>,
+}
+
+/// Where the time went, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Timing {
+    /// From submission to the first step that computed anything for it.
+    pub queue_s: f64,
+    /// From submission to the first token.
+    pub ttft_s: f64,
+    /// From the first token to the last.
+    pub decode_s: f64,
+    /// Tokens after the first, per second of `decode_s`; 0 with fewer than two tokens.
+    pub tokens_per_s: f64,
+}
+
+/// Everything a finished request produced.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RequestOutput {
+    /// The generated text, without stop strings and special tokens.
+    pub text: String,
+    /// The generated ids, the end-of-text token included.
+    pub token_ids: Vec<TokenId>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// What went wrong, in a line, if `finish_reason` is `error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Of what kind that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureKind>,
+    /// The seed that reproduces it.
+    pub seed: u64,
+    /// Token counts.
+    pub usage: Usage,
+    /// Rounds, drafts, acceptance.
+    pub speculation: SpeculationStats,
+    /// Seconds.
+    pub timing: Timing,
+}

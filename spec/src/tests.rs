@@ -1,0 +1,9 @@
+//! Tests across modules: exact laws, known wrong variants, sampling on the real generator.
+
+mod coupled;
+mod exact_law;
+mod hostile;
+mod rows;
+mod sampled_law;
+mod statistics;
+mod teeth;

@@ -1,0 +1,10 @@
+//! `redline-tests`: shows on real models that redline's promises hold.
+//!
+//! Each check prints JSON objects on standard output and what a person wants to know on standard error. An object with
+//! a `verdict` is a row of `scripts/show`. Exit codes: 0 nothing failed, 1 something did, 2 the command can't be used.
+
+mod show;
+
+fn main() -> std::process::ExitCode {
+    show::main()
+}
