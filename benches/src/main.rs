@@ -1,5 +1,8 @@
 //! Benchmarks. `cargo run --release -p redline-bench -- passes MODEL.gguf [THREADS] [CONTEXT]` prints the time of one
-//! forward pass over M new tokens: what a round with M − 1 drafts costs.
+//! forward pass over M new tokens: what a round with M − 1 drafts costs. `… -- schedule` prints what the scheduler
+//! adds to it.
+
+mod schedule;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,7 +31,10 @@ fn run() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.split_first() {
         Some((name, rest)) if name == "passes" => passes(rest),
-        _ => bail!("usage: redline-bench passes MODEL [THREADS] [CONTEXT]"),
+        Some((name, [])) if name == "schedule" => schedule::schedule(),
+        _ => {
+            bail!("usage: redline-bench passes MODEL [THREADS] [CONTEXT] | redline-bench schedule")
+        }
     }
 }
 

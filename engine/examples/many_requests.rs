@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     while engine.has_work() {
         for event in engine.step() {
-            if let Event::Finished { id, output } = event {
+            if let Event::Finished { id, output, .. } = event {
                 writeln!(out, "{id}: {:?} ({:?})", output.text, output.finish_reason)?;
             }
         }

@@ -59,14 +59,8 @@ fn push_nodes(batch: &mut Batch, proposal: &Proposal, committed: u32, ancestors:
         let row = if chain {
             batch.push_row(node.token, slot)
         } else {
-            ancestors.clear();
-            ancestors.push(slot);
-            let mut at = node.parent;
-            while let Some(ancestor) = at {
-                ancestors.push(committed + ancestor);
-                at = proposal.node(ancestor).and_then(|node| node.parent);
-            }
-            ancestors.reverse();
+            proposal.path_nodes(index as u32, ancestors);
+            ancestors.iter_mut().for_each(|node| *node += committed);
             batch.push_node(node.token, committed, ancestors)
         };
         batch.want.push(row);

@@ -17,8 +17,10 @@ use crate::request::{
 };
 use crate::text::TextState;
 
-/// Engine-side state of one request.
+/// Engine-side state of one sample of a request.
 pub(crate) struct Live {
+    /// What its events are called by.
+    name: (RequestId, usize),
     pub(crate) sampling: Sampling,
     pub(crate) draws: Draws,
     pub(crate) history: History,
@@ -41,8 +43,9 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(sampling: Sampling, draws: Draws, history: History, seed: u64) -> Self {
+    pub(crate) fn new(id: RequestId, sampling: Sampling, draws: Draws, history: History) -> Self {
         Self {
+            name: (id, draws.sample as usize),
             sampling,
             draws,
             history,
@@ -50,7 +53,7 @@ impl Live {
             eos: Vec::new(),
             text: None,
             error: None,
-            seed,
+            seed: draws.seed,
             scanned: Vec::new(),
             token_ids: Vec::new(),
             output: String::new(),
@@ -120,6 +123,7 @@ impl Live {
         }
         let timing = self.timing();
         RequestOutput {
+            sample: sequence.sample(),
             text: self.output,
             usage: Usage {
                 prompt_tokens: sequence.prompt_len(),
@@ -131,6 +135,7 @@ impl Live {
                 Finish::Stop => FinishReason::Stop,
                 Finish::Length => FinishReason::Length,
                 Finish::Cancelled => FinishReason::Cancelled,
+                Finish::Expired => FinishReason::Timeout,
                 Finish::Failed => FinishReason::Error,
             },
             failure: self.error.as_ref().map(RequestError::kind),
@@ -207,13 +212,15 @@ impl LiveRequests {
         if let (Some(_), Some(last)) = (commit.finish, tokens.last_mut()) {
             last.text.push_str(&state.flush());
         }
-        events.push(Event::Tokens { id: RequestId(commit.seq.0), tokens });
+        let (id, sample) = state.name;
+        events.push(Event::Tokens { id, sample, tokens });
     }
 
     /// The last event of a request; it is forgotten.
     pub(crate) fn finish(&mut self, sequence: &Sequence, finish: Finish) -> Option<Event> {
         let state = self.by_id.remove(&sequence.id())?;
         let output = Box::new(state.into_output(finish, sequence));
-        Some(Event::Finished { id: RequestId(sequence.id().0), output })
+        let id = RequestId(sequence.first().0);
+        Some(Event::Finished { id, sample: sequence.sample(), output })
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use redline_kv_cache::GeometryError;
 use redline_scheduler::ConfigError;
-use redline_spec::DraftError;
+use redline_spec::{DraftError, VerifyError};
 use thiserror::Error;
 
 use crate::gguf::GgufError;
@@ -73,6 +73,9 @@ pub enum LoadError {
         /// Its name.
         drafter: String,
     },
+    /// The rule can't verify what the drafter proposes.
+    #[error(transparent)]
+    Rule(VerifyError),
     /// `max_model_len` is more than the model was made for.
     #[error(
         "max_model_len {asked} is more than the context of {limit} tokens that `{model}` was made for"

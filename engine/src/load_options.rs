@@ -9,7 +9,7 @@ pub struct LoadOptions {
     pub model: String,
     /// Drafter: a name of the [`Registry`](crate::Registry) (`none`, `ngram`, an embedder's own), or a draft model.
     pub draft: String,
-    /// Verification rule: `coupled` or `token`.
+    /// Verification rule: `coupled`, `token`, `block` or `traversal`.
     pub verify: String,
     /// Draft tokens per round.
     pub length: DraftLength,

@@ -13,7 +13,8 @@ use redline_spec::{Drafter, Fill, Verifier};
 use crate::budget::{Budget, DraftPolicy};
 use crate::draft_model::DraftModel;
 use crate::drafting::Drafters;
-use crate::engine::{Engine, Frontend};
+use crate::engine::Engine;
+use crate::frontend::Frontend;
 use crate::gguf::Header;
 use crate::hub::{self, TerminalProgress};
 use crate::load_error::LoadError;
@@ -102,6 +103,9 @@ pub fn assemble(
     drafts: impl Into<DraftPolicy>,
     options: &EngineOptions,
 ) -> Result<Engine, LoadError> {
+    if let Some(drafter) = &drafter {
+        rule.admits(drafter.as_ref()).map_err(LoadError::Rule)?;
+    }
     let info = target.runner.info().clone();
     let max_model_len = options.max_model_len.unwrap_or(info.context_length);
     if max_model_len > info.context_length {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redline_spec::{Coupled, Drafter, Ngram, Token, Verifier};
+use redline_spec::{Block, Coupled, Drafter, Ngram, Token, Traversal, Verifier};
 use thiserror::Error;
 
 use crate::text::Tokenizer;
@@ -101,9 +101,11 @@ pub fn verifier(name: &str) -> Result<Box<dyn Verifier>, RegistryError> {
     match name {
         "coupled" => Ok(Box::new(Coupled)),
         "token" => Ok(Box::new(Token)),
+        "block" => Ok(Box::new(Block)),
+        "traversal" => Ok(Box::new(Traversal)),
         _ => Err(RegistryError::UnknownVerifier {
             name: name.to_owned(),
-            known: "coupled, token".to_owned(),
+            known: "coupled, token, block, traversal".to_owned(),
         }),
     }
 }

@@ -4,6 +4,7 @@
 //! ([`Event`]); the last one carries the whole [`RequestOutput`].
 
 use std::fmt;
+use std::time::Duration;
 
 use redline_spec::{Sampling, TokenId};
 use serde::Serialize;
@@ -51,6 +52,10 @@ pub enum Speculation {
 pub struct GenerateRequest {
     /// What to continue.
     pub prompt: Prompt,
+    /// How many continuations to generate, at least 1 (`n` of the OpenAI API). They share the
+    /// prompt's part of the cache and are drawn apart; the first is the one that a single one would
+    /// have been.
+    pub samples: usize,
     /// Most tokens to generate; at least 1. Cut to what the context length leaves.
     pub max_tokens: usize,
     /// Temperature, truncation, penalties, bias.
@@ -71,6 +76,9 @@ pub struct GenerateRequest {
     pub salt: u64,
     /// How much to speculate.
     pub speculation: Speculation,
+    /// How long it may take from when the engine takes it in; then it ends with what it has, as
+    /// [`FinishReason::Timeout`]. Looked at between steps.
+    pub timeout: Option<Duration>,
 }
 
 impl GenerateRequest {
@@ -78,6 +86,7 @@ impl GenerateRequest {
     pub fn new(prompt: Prompt) -> Self {
         Self {
             prompt,
+            samples: 1,
             max_tokens: 256,
             sampling: Sampling::default(),
             seed: None,
@@ -88,6 +97,7 @@ impl GenerateRequest {
             priority: 0,
             salt: 0,
             speculation: Speculation::Engine,
+            timeout: None,
         }
     }
 }
@@ -121,13 +131,17 @@ pub enum Event {
     Tokens {
         /// The request.
         id: RequestId,
+        /// Which of its samples, counted from 0.
+        sample: usize,
         /// At least one token.
         tokens: Vec<TokenEvent>,
     },
-    /// The request ended; no event of it follows.
+    /// A sample ended; no event of it follows. The request has ended when all its samples have.
     Finished {
         /// The request.
         id: RequestId,
+        /// Which of its samples, counted from 0.
+        sample: usize,
         /// Everything it produced.
         output: Box<RequestOutput>,
     },
@@ -136,8 +150,13 @@ pub enum Event {
 impl Event {
     /// The request the event belongs to.
     pub fn id(&self) -> RequestId {
+        self.name().0
+    }
+
+    /// The request it belongs to, and which of its samples.
+    pub fn name(&self) -> (RequestId, usize) {
         match self {
-            Self::Tokens { id, .. } | Self::Finished { id, .. } => *id,
+            Self::Tokens { id, sample, .. } | Self::Finished { id, sample, .. } => (*id, *sample),
         }
     }
 }
@@ -152,6 +171,8 @@ pub enum FinishReason {
     Length,
     /// The caller took it back, or stopped reading.
     Cancelled,
+    /// It took longer than [`GenerateRequest::timeout`] allows.
+    Timeout,
     /// It failed; [`RequestOutput::error`] says why.
     Error,
 }
@@ -163,7 +184,7 @@ pub struct Usage {
     pub prompt_tokens: usize,
     /// Tokens generated, the end-of-text token included.
     pub completion_tokens: usize,
-    /// Prompt tokens whose KV came from the prefix cache.
+    /// Prompt tokens whose KV came from the prefix cache or from another sample.
     pub cached_tokens: usize,
 }
 
@@ -195,9 +216,11 @@ pub struct Timing {
     pub tokens_per_s: f64,
 }
 
-/// Everything a finished request produced.
+/// Everything that one sample of a finished request produced.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RequestOutput {
+    /// Which of the request's samples it is, counted from 0.
+    pub sample: usize,
     /// The generated text, without stop strings and special tokens.
     pub text: String,
     /// The generated ids, the end-of-text token included.

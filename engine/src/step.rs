@@ -4,11 +4,11 @@
 //! tokens alike, verifies, commits what was accepted and rolls the rest back. This is where `scheduler` and `spec`
 //! meet; neither knows the other.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redline_kv_cache::KvCache;
 use redline_scheduler::{Outcome, Request, Scheduler, SeqId, StepPlan, SubmitError, Violation};
-use tracing::{debug_span, warn};
+use tracing::{debug_span, error, warn};
 
 use crate::batch::{RowMap, assemble};
 use crate::budget::Budget;
@@ -34,6 +34,9 @@ pub(crate) struct Core {
     rows: Rows,
     outcomes: Vec<Outcome>,
     events: Vec<Event>,
+    /// Deadlines are counted from here.
+    started: Instant,
+    integrity_failures: u64,
 }
 
 /// The parts a [`Core`] is made of.
@@ -63,6 +66,8 @@ impl Core {
             rows: Rows::default(),
             outcomes: Vec::new(),
             events: Vec::new(),
+            started: Instant::now(),
+            integrity_failures: 0,
         }
     }
 
@@ -70,6 +75,8 @@ impl Core {
     /// failing end by name. The engine goes on in any case.
     pub(crate) fn step(&mut self) -> Vec<Event> {
         let span = debug_span!("step").entered();
+        self.scheduler.expire(&mut self.kv, millis(self.started.elapsed()));
+        self.collect_ended();
         if let Err(error) = self.try_step() {
             self.abandon(&error);
         }
@@ -77,6 +84,7 @@ impl Core {
         drop(span);
         #[cfg(debug_assertions)]
         self.assert_sound();
+        self.check_when_idle();
         std::mem::take(&mut self.events)
     }
 
@@ -155,26 +163,56 @@ impl Core {
         }
     }
 
-    /// Takes a request in; `pin` fixes the drafts of its rounds.
+    /// Takes a request in, with the state of each of its samples; `pin` fixes the drafts of its rounds.
     pub(crate) fn submit(
         &mut self,
         request: Request,
-        state: Live,
+        state: impl Fn(usize) -> Live,
         pin: Option<usize>,
     ) -> Result<(), SubmitError> {
-        let seq = request.id;
+        let names = (0..request.samples).map(|sample| request.sample_id(sample));
+        let names: Vec<_> = names.collect();
         self.scheduler.submit(request, &self.kv)?;
-        self.live.insert(seq, state);
-        if let Some(length) = pin {
-            self.budget.pin(seq, length);
+        for (sample, &seq) in names.iter().enumerate() {
+            self.live.insert(seq, state(sample));
+            if let Some(length) = pin {
+                self.budget.pin(seq, length);
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn cancel(&mut self, seq: SeqId) -> bool {
-        let known = self.scheduler.cancel(&mut self.kv, seq);
+    pub(crate) fn cancel(&mut self, first: SeqId) -> bool {
+        let known = self.scheduler.cancel_samples(&mut self.kv, first) > 0;
         self.collect_ended();
         known
+    }
+
+    /// What the scheduler knows the moment in `timeout` by.
+    pub(crate) fn deadline(&self, timeout: Duration) -> u64 {
+        millis(self.started.elapsed().saturating_add(timeout))
+    }
+
+    /// The bookkeeping is checked whenever nobody needs it. If it is broken, which is a bug, it is replaced by
+    /// an empty one: what was cached is lost and no block is.
+    fn check_when_idle(&mut self) {
+        if !self.scheduler.is_empty() {
+            return;
+        }
+        let verdict = self.audit();
+        if let Err(violation) = &verdict {
+            error!(%violation, "the cache's bookkeeping is broken and was replaced");
+            self.integrity_failures += 1;
+            self.kv = self.kv.emptied();
+        }
+    }
+
+    pub(crate) fn integrity_failures(&self) -> u64 {
+        self.integrity_failures
+    }
+
+    pub(crate) fn scheduler_mut(&mut self) -> &mut Scheduler {
+        &mut self.scheduler
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -197,5 +235,48 @@ impl Core {
     fn assert_sound(&self) {
         let verdict = self.audit();
         assert!(verdict.is_ok(), "the audit after a step found: {verdict:?}");
+    }
+}
+
+fn millis(since: Duration) -> u64 {
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_kv_cache::SequenceKv;
+
+    use crate::model::tiny::Tiny;
+    use crate::{
+        DraftLength, EngineOptions, GenerateRequest, Prompt, RunOptions, Target, assemble, verifier,
+    };
+
+    #[test]
+    fn broken_bookkeeping_is_replaced_when_nobody_needs_it() {
+        let runner = Box::new(Tiny::default().build(RunOptions::default()).unwrap());
+        let target = Target { runner, tokenizer: None, template: None };
+        let rule = verifier("coupled").unwrap();
+        let options = EngineOptions { kv_memory: Some(1 << 20), ..EngineOptions::default() };
+        let mut engine = assemble(target, None, rule, DraftLength::Fixed(0), &options).unwrap();
+        let request =
+            GenerateRequest { max_tokens: 3, ..GenerateRequest::new(Prompt::Tokens(vec![1, 2])) };
+        engine.submit(request.clone()).unwrap();
+        let core = engine.core_mut();
+        core.check_when_idle();
+        assert_eq!(core.integrity_failures(), 0, "somebody is inside");
+        engine.run(drop);
+
+        // A block that nobody in the scheduler knows of: leaked.
+        let (core, mut stray) = (engine.core_mut(), SequenceKv::new(0));
+        stray.reserve(&mut core.kv, 1, &mut Vec::new()).unwrap();
+        stray.forget();
+        assert!(core.audit().is_err());
+        core.check_when_idle();
+        assert_eq!((core.integrity_failures(), core.kv().usage().used), (1, 0));
+        core.check_when_idle();
+        assert_eq!(core.integrity_failures(), 1);
+        engine.submit(request).unwrap();
+        engine.run(drop);
+        engine.audit().unwrap();
     }
 }

@@ -16,6 +16,9 @@ pub struct Violation {
 
 type Check = Result<(), Violation>;
 
+/// Marks a block that was met in the free list. No block has so many references.
+const IN_LIST: u32 = 1 << 31;
+
 fn block(holds: bool, block: BlockId, rule: &'static str) -> Check {
     holds.then_some(()).ok_or(Violation { rule, block: Some(block), sequence: None })
 }
@@ -27,6 +30,7 @@ fn sequence(holds: bool, sequence: usize, rule: &'static str) -> Check {
 impl KvCache {
     /// Checks every invariant, `seqs` being *all* sequences that hold blocks of this cache.
     pub fn audit<'a>(&self, seqs: impl IntoIterator<Item = &'a SequenceKv>) -> Check {
+        // Per block its table entries; the top bit marks it as in the free list.
         let mut entries = vec![0u32; self.blocks()];
         for (i, seq) in seqs.into_iter().enumerate() {
             self.audit_sequence(i, seq)?;
@@ -34,30 +38,31 @@ impl KvCache {
                 entries[id.index()] += 1;
             }
         }
-        let in_list = self.audit_free_list()?;
+        self.audit_free_list(&mut entries)?;
         let mut indexed = 0;
         for (i, &entries) in entries.iter().enumerate() {
             let id = BlockId(i as u32);
             let refs = self.refs(id);
-            block(refs == entries, id, "references are table entries")?;
-            block(in_list[i] == (refs == 0), id, "free if and only if nobody refers to it")?;
+            block(refs == entries & !IN_LIST, id, "references are table entries")?;
+            let in_list = entries & IN_LIST != 0;
+            block(in_list == (refs == 0), id, "free if and only if nobody refers to it")?;
             indexed += usize::from(self.audit_index(id)?);
             let full = self.pool.block_size();
             let fills = self.pool.fills(id);
             block(fills.iter().all(|&fill| fill <= full), id, "no fill exceeds the block")?;
         }
-        let counted = self.index.as_ref().map_or(0, crate::PrefixIndex::len);
+        let sound = self.index.as_ref().map_or(0, crate::PrefixIndex::len) == indexed;
         let rule = "every hash leads to an indexed block";
-        (indexed == counted).then_some(()).ok_or(Violation { rule, block: None, sequence: None })
+        sound.then_some(()).ok_or(Violation { rule, block: None, sequence: None })
     }
 
-    /// Which blocks are in the free list, each once, linked both ways, in the right order.
-    fn audit_free_list(&self) -> Result<Vec<bool>, Violation> {
-        let mut seen = vec![false; self.blocks()];
+    /// Marks the blocks in the free list: each once, linked both ways, in the right order.
+    fn audit_free_list(&self, entries: &mut [u32]) -> Check {
         let (mut last, mut cached, mut count) = (None, 0, 0);
         for (id, prev) in self.pool.free_list() {
-            block(!seen[id.index()], id, "in the free list once")?;
-            seen[id.index()] = true;
+            let entry = &mut entries[id.index()];
+            block(*entry & IN_LIST == 0, id, "in the free list once")?;
+            *entry |= IN_LIST;
             block(prev == last, id, "linked both ways")?;
             let indexed = self.is_indexed(id);
             block(indexed || cached == 0, id, "blocks worth nothing come first")?;
@@ -69,8 +74,7 @@ impl KvCache {
         let all = BlockId(0);
         block(self.pool.free_list_back() == last, all, "the list ends at its end")?;
         block(count == usage.free, all, "free blocks are counted right")?;
-        block(cached == usage.cached, all, "cached blocks are counted right")?;
-        Ok(seen)
+        block(cached == usage.cached, all, "cached blocks are counted right")
     }
 
     /// Whether the block is indexed, and rightly.

@@ -56,8 +56,7 @@ pub struct KvCache {
     pub(crate) pool: BlockPool,
     /// `None`: nothing is indexed, every prefix misses.
     pub(crate) index: Option<PrefixIndex>,
-    lanes: u8,
-    with_target_lanes: [bool; MAX_LANES],
+    config: KvConfig,
     /// Free blocks with a prefix entry, counted as they come and go.
     cached: usize,
 }
@@ -74,15 +73,19 @@ impl KvCache {
         if config.lanes == 0 || usize::from(config.lanes) > MAX_LANES {
             return Err(ConfigError::Lanes(config.lanes));
         }
-        Ok(Self {
-            pool: BlockPool::new(config.blocks, config.block_size),
-            index: config
-                .prefix_cache
-                .then(|| PrefixIndex::new(config.blocks, config.block_size, config.hash_key)),
-            lanes: config.lanes,
-            with_target_lanes: config.with_target_lanes,
-            cached: 0,
-        })
+        Ok(Self::of(config.clone()))
+    }
+
+    /// An empty cache of the same shape.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self::of(self.config.clone())
+    }
+
+    fn of(config: KvConfig) -> Self {
+        let (blocks, size, key) = (config.blocks, config.block_size, config.hash_key);
+        let index = config.prefix_cache.then(|| PrefixIndex::new(blocks, size, key));
+        Self { pool: BlockPool::new(blocks, size), index, config, cached: 0 }
     }
 
     /// How the blocks are used now.
@@ -103,7 +106,7 @@ impl KvCache {
 
     /// The lanes in use, the target's included.
     pub fn lanes(&self) -> usize {
-        usize::from(self.lanes)
+        usize::from(self.config.lanes)
     }
 
     /// Blocks that hold `slots` slots.
@@ -200,7 +203,10 @@ impl KvCache {
     fn is_usable(&self, block: BlockId) -> bool {
         let fills = self.pool.fills(block);
         let full = self.pool.block_size();
-        fills.into_iter().zip(self.with_target_lanes).all(|(fill, needed)| !needed || fill == full)
+        fills
+            .into_iter()
+            .zip(self.config.with_target_lanes)
+            .all(|(fill, needed)| !needed || fill == full)
     }
 
     fn unindex(&mut self, block: BlockId) -> bool {

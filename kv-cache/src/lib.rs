@@ -7,7 +7,8 @@
 //! pool.rs      BlockPool: reference counts, free list, fill per block and lane
 //! prefix.rs    PrefixIndex: chained keyed hashes of full committed blocks
 //! cache.rs     KvCache: one pool and one index that agree with each other
-//! sequence.rs  SequenceKv: one sequence's blocks; reserve, commit, truncate, fork, release
+//! sequence.rs  SequenceKv: one sequence's blocks; reserve, commit, truncate, release
+//! attach.rs    the first blocks of a sequence: a cached prefix, a fork of another sequence
 //! watermark.rs how far each lane of a sequence is filled
 //! audit.rs     every invariant below, checked
 //! ```
@@ -38,6 +39,7 @@
 //!    committed there. A sequence's watermark in a lane is derived from its blocks.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod audit;
 mod cache;
 mod geometry;

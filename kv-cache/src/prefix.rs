@@ -7,7 +7,7 @@
 //! give no wrong hit, only fewer right ones.
 
 use crate::{BlockId, TokenId};
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
 
 /// The serial that stands before the first block of a sequence.
 pub(crate) const ROOT: u64 = 0;
@@ -60,7 +60,9 @@ struct Entry {
 pub struct PrefixIndex {
     key: [u8; 32],
     block_size: usize,
-    by_hash: FxHashMap<u128, BlockId>,
+    /// Blocks by the hashes in their entries. The hashes are not kept here too: that would make the
+    /// table eight times as large, and every look-up a miss of the processor's caches.
+    by_hash: HashTable<BlockId>,
     entries: Vec<Entry>,
     /// The tokens of block `b` at `b * block_size`, valid while it has an entry.
     tokens: Vec<TokenId>,
@@ -74,13 +76,11 @@ impl PrefixIndex {
     /// An empty index for blocks `0..blocks`.
     pub fn new(blocks: u32, block_size: u32, key: [u8; 32]) -> Self {
         let (blocks, block_size) = (blocks as usize, block_size as usize);
-        let mut by_hash = FxHashMap::default();
-        // Twice as many as can be in use: below half full a table clears its tombstones in place.
-        by_hash.reserve(2 * blocks);
         Self {
             key,
             block_size,
-            by_hash,
+            // Twice as many as can be in use: below half full a table clears its tombstones in place.
+            by_hash: HashTable::with_capacity(2 * blocks),
             entries: vec![Entry::default(); blocks],
             tokens: vec![0; blocks * block_size],
             last_serial: ROOT,
@@ -93,6 +93,12 @@ impl PrefixIndex {
     #[cfg(test)]
     pub(crate) fn weaken(&mut self, mask: u128) {
         self.mask = mask;
+    }
+
+    /// Gives an entry a hash that does not lead to it, for an audit to find.
+    #[cfg(test)]
+    pub(crate) fn misfile(&mut self, block: BlockId) {
+        self.entries[block.index()].hash ^= 1 << 63;
     }
 
     /// The hash of one block: 128 bits of keyed blake3 over the hash before it (0 for the first),
@@ -113,20 +119,20 @@ impl PrefixIndex {
 
     /// The block with exactly these contents and predecessors, and its serial.
     pub fn find(&self, key: &PrefixKey<'_>) -> Option<(BlockId, u64)> {
-        let block = *self.by_hash.get(&key.hash)?;
+        let block = self.with_hash(key.hash)?;
         self.is(block, key).then(|| (block, self.entries[block.index()].serial))
     }
 
     /// Whether any block has this hash: without it, [`find`](Self::find) must fail.
     pub(crate) fn has_hash(&self, hash: u128) -> bool {
-        self.by_hash.contains_key(&hash)
+        self.with_hash(hash).is_some()
     }
 
     /// Enters a full committed block that is not in the index.
     pub fn insert(&mut self, block: BlockId, key: &PrefixKey<'_>) -> Insert {
         assert!(!self.holds(block), "block {} is in the index already", block.0);
         assert_eq!(key.tokens.len(), self.block_size, "only full blocks are indexed");
-        if let Some(&other) = self.by_hash.get(&key.hash) {
+        if let Some(other) = self.with_hash(key.hash) {
             if !self.is(other, key) {
                 return Insert::Collision;
             }
@@ -143,7 +149,7 @@ impl PrefixIndex {
     /// Lets `new` stand in for `old`, which has the same contents and leaves the index.
     pub(crate) fn replace(&mut self, old: BlockId, new: BlockId) {
         assert!(self.holds(old) && !self.holds(new), "one entry moves from one block to another");
-        let entry = std::mem::take(&mut self.entries[old.index()]);
+        let entry = self.displace(old);
         self.place(new, entry);
         let at = old.index() * self.block_size;
         self.tokens.copy_within(at..at + self.block_size, new.index() * self.block_size);
@@ -154,9 +160,7 @@ impl PrefixIndex {
         if !self.holds(block) {
             return false;
         }
-        let entry = std::mem::take(&mut self.entries[block.index()]);
-        let removed = self.by_hash.remove(&entry.hash);
-        assert_eq!(removed, Some(block), "an entry and its hash point at each other");
+        self.displace(block);
         true
     }
 
@@ -183,7 +187,7 @@ impl PrefixIndex {
 
     /// Whether the entry of a block in the index is found under its own hash.
     pub(crate) fn finds_itself(&self, block: BlockId) -> bool {
-        self.by_hash.get(&self.entries[block.index()].hash) == Some(&block)
+        self.with_hash(self.entries[block.index()].hash) == Some(block)
     }
 
     /// The serial of a block in the index.
@@ -193,7 +197,22 @@ impl PrefixIndex {
 
     fn place(&mut self, block: BlockId, entry: Entry) {
         self.entries[block.index()] = entry;
-        self.by_hash.insert(entry.hash, block);
+        let entries = &self.entries;
+        let rehash = |other: &BlockId| short(entries[other.index()].hash);
+        self.by_hash.insert_unique(short(entry.hash), block, rehash);
+    }
+
+    fn displace(&mut self, block: BlockId) -> Entry {
+        let entry = std::mem::take(&mut self.entries[block.index()]);
+        let found = self.by_hash.find_entry(short(entry.hash), |&other| other == block);
+        let removed = found.map(|found| found.remove());
+        assert!(removed.is_ok(), "an entry and its hash point at each other");
+        entry
+    }
+
+    fn with_hash(&self, hash: u128) -> Option<BlockId> {
+        let has = |block: &BlockId| self.entries[block.index()].hash == hash;
+        self.by_hash.find(short(hash), has).copied()
     }
 
     fn is(&self, block: BlockId, key: &PrefixKey<'_>) -> bool {
@@ -203,4 +222,9 @@ impl PrefixIndex {
             && entry.salt == key.salt
             && self.tokens(block) == Some(key.tokens)
     }
+}
+
+/// What a table needs of a hash that is as good as random.
+fn short(hash: u128) -> u64 {
+    hash as u64
 }

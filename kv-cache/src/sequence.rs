@@ -17,7 +17,7 @@ pub struct OutOfBlocks {
 /// written.
 ///
 /// It belongs to the cache that its blocks came from; every call must be given that cache. It is
-/// not `Clone` ([`fork`](Self::fork) shares blocks properly) and must be emptied by
+/// not `Clone` ([`attach_fork`](Self::attach_fork) shares blocks properly) and must be emptied by
 /// [`release`](Self::release) or [`clear`](Self::clear): dropping one that holds blocks would leak
 /// them, and is a panic in debug builds.
 ///
@@ -36,7 +36,7 @@ pub struct SequenceKv {
     pub(crate) chain: Vec<u64>,
     /// Per leading full block of the tokens seen, its hash. It depends on tokens alone, so it
     /// outlives `clear`: a preempted or waiting sequence is not hashed again.
-    hashes: Vec<u128>,
+    pub(crate) hashes: Vec<u128>,
     /// Per lane, a number of leading blocks known to be full.
     pub(crate) full_blocks: [usize; MAX_LANES],
 }
@@ -53,6 +53,12 @@ impl SequenceKv {
             hashes: Vec::new(),
             full_blocks: [0; MAX_LANES],
         }
+    }
+
+    /// The sequence itself, an empty one of the same tenant in its place.
+    pub fn take(&mut self) -> Self {
+        let empty = Self::new(self.salt);
+        std::mem::replace(self, empty)
     }
 
     /// Makes room in its own lists for `slots` slots, so that growing to there allocates nothing.
@@ -85,68 +91,6 @@ impl SequenceKv {
         self.reserved
     }
 
-    /// Starts the sequence from blocks that already hold its first tokens, at most `max` positions
-    /// (pass one less than the number of tokens: the last one must be computed to get logits).
-    /// Blocks freed but not reused yet count. Returns the new length.
-    ///
-    /// # Panics
-    /// If the sequence holds blocks already.
-    pub fn attach_prefix(&mut self, kv: &mut KvCache, tokens: &[TokenId], max: usize) -> usize {
-        assert!(self.table.is_empty(), "a prefix is attached to an empty sequence");
-        assert!(max <= tokens.len(), "no more positions than tokens");
-        let blocks = kv.index.as_ref().map_or(0, |_| max / kv.block_size());
-        self.hash_blocks(kv, tokens, blocks);
-        for i in 0..blocks {
-            let Some((block, serial)) = self.hit(kv, tokens, i) else { break };
-            kv.retain(block);
-            self.table.push(block);
-            self.chain.push(serial);
-        }
-        self.len = self.table.len() * kv.block_size();
-        self.reserved = self.len;
-        self.advance_watermarks(kv);
-        self.len
-    }
-
-    /// Whether an empty sequence could attach its prefix (at most `max` positions) and then reserve
-    /// `slots` slots. Where the answer is no this mostly takes one look-up, so that a request may
-    /// wait for blocks at no cost.
-    pub fn would_fit(
-        &mut self,
-        kv: &mut KvCache,
-        tokens: &[TokenId],
-        max: usize,
-        slots: usize,
-    ) -> bool {
-        assert!(self.table.is_empty(), "asked of an empty sequence");
-        let (needed, free) = (kv.blocks_for(slots), kv.usage().free);
-        if needed <= free {
-            return true;
-        }
-        // Only blocks that others hold come without taking a free one: that many must be found.
-        let mut missing = needed - free;
-        let blocks = max / kv.block_size();
-        if kv.index.is_none() || missing > blocks {
-            return false;
-        }
-        self.hash_blocks(kv, tokens, blocks);
-        let hash = self.hashes[missing - 1];
-        if !kv.index.as_ref().is_some_and(|index| index.has_hash(hash)) {
-            return false;
-        }
-        let mut parent = ROOT;
-        for i in 0..blocks {
-            let key = self.key(kv, tokens, i, parent);
-            let Some((block, serial)) = kv.hit(&key) else { return false };
-            parent = serial;
-            missing -= usize::from(kv.refs(block) > 0);
-            if missing == 0 {
-                return true;
-            }
-        }
-        false
-    }
-
     /// Makes slots `[len, slots)` writable. `slots` counts from 0; fewer than before changes
     /// nothing.
     ///
@@ -173,7 +117,7 @@ impl SequenceKv {
             return Err(OutOfBlocks { needed, free });
         }
         if let Some(i) = copy {
-            let (from, to) = (self.table[i], Self::take(kv));
+            let (from, to) = (self.table[i], Self::take_block(kv));
             kv.pool.copy_fills(from, to, kept);
             kv.release(from);
             self.table[i] = to;
@@ -182,7 +126,7 @@ impl SequenceKv {
             kv.open(self.table[i], kept);
         }
         while self.table.len() < blocks {
-            self.table.push(Self::take(kv));
+            self.table.push(Self::take_block(kv));
         }
         self.reserved = slots;
         self.advance_watermarks(kv);
@@ -245,25 +189,6 @@ impl SequenceKv {
         }
     }
 
-    /// A second sequence with the same committed contents, sharing every block. Both lose their
-    /// reserved slots: whoever writes first reserves first and gets a private copy of the last
-    /// block.
-    pub fn fork(&mut self, kv: &mut KvCache) -> SequenceKv {
-        self.truncate(kv, self.len);
-        for &block in &self.table {
-            kv.retain(block);
-        }
-        SequenceKv {
-            salt: self.salt,
-            table: self.table.clone(),
-            len: self.len,
-            reserved: self.reserved,
-            chain: self.chain.clone(),
-            hashes: self.hashes.clone(),
-            full_blocks: self.full_blocks,
-        }
-    }
-
     /// Gives all blocks back. The last ones are reused first, so that what stays cached longest is
     /// the part that other sequences are likeliest to share.
     pub fn clear(&mut self, kv: &mut KvCache) {
@@ -286,18 +211,19 @@ impl SequenceKv {
         self.table.clear();
     }
 
-    fn take(kv: &mut KvCache) -> BlockId {
+    pub(crate) fn take_block(kv: &mut KvCache) -> BlockId {
         let block = kv.take();
         assert!(block.is_some(), "free blocks were counted before they were taken");
         block.unwrap_or(BlockId(u32::MAX))
     }
 
-    fn hit(&self, kv: &KvCache, tokens: &[TokenId], i: usize) -> Option<(BlockId, u64)> {
-        let parent = self.chain.last().copied().unwrap_or(ROOT);
-        kv.hit(&self.key(kv, tokens, i, parent))
-    }
-
-    fn key<'a>(&self, kv: &KvCache, tokens: &'a [TokenId], i: usize, parent: u64) -> PrefixKey<'a> {
+    pub(crate) fn key<'a>(
+        &self,
+        kv: &KvCache,
+        tokens: &'a [TokenId],
+        i: usize,
+        parent: u64,
+    ) -> PrefixKey<'a> {
         let at = i * kv.block_size();
         PrefixKey {
             hash: self.hashes[i],
@@ -308,7 +234,7 @@ impl SequenceKv {
     }
 
     /// Hashes the first `blocks` blocks of `tokens`, as far as that was not done before.
-    fn hash_blocks(&mut self, kv: &mut KvCache, tokens: &[TokenId], blocks: usize) {
+    pub(crate) fn hash_blocks(&mut self, kv: &mut KvCache, tokens: &[TokenId], blocks: usize) {
         let block_size = kv.block_size();
         let Some(index) = kv.index.as_mut() else { return };
         for i in self.hashes.len()..blocks {

@@ -9,16 +9,19 @@ use crate::{
 
 const DRAFT: Lane = Lane(1);
 
-fn cache(blocks: u32, block_size: u32) -> KvCache {
-    KvCache::new(&KvConfig {
+fn config(blocks: u32, block_size: u32) -> KvConfig {
+    KvConfig {
         blocks,
         block_size,
         lanes: 2,
         prefix_cache: true,
         hash_key: [1; 32],
         with_target_lanes: [false; MAX_LANES],
-    })
-    .unwrap()
+    }
+}
+
+fn cache(blocks: u32, block_size: u32) -> KvCache {
+    KvCache::new(&config(blocks, block_size)).unwrap()
 }
 
 fn filled(kv: &mut KvCache, tokens: &[u32]) -> SequenceKv {
@@ -133,10 +136,44 @@ fn a_hash_of_one_bit_never_gives_a_wrong_hit() {
         seq.reserve(&mut kv, 5, &mut Vec::new()).unwrap();
         seq.commit(&mut kv, &tokens, 5);
         kv.audit([&seq]).unwrap();
+        assert!(kv.index.as_ref().unwrap().len() <= 2, "there are no more hashes");
         seq.release(&mut kv);
     }
     assert!(hits > 0, "collisions cost hits, not all of them");
     kv.audit([]).unwrap();
+}
+
+#[test]
+fn who_made_room_before_grows_in_place() {
+    for prefix_cache in [true, false] {
+        let config = KvConfig { prefix_cache, ..config(20, 4) };
+        let (mut kv, mut seq) = (KvCache::new(&config).unwrap(), SequenceKv::new(0));
+        seq.preallocate(&kv, 41);
+        let lists =
+            |seq: &SequenceKv| (seq.table.capacity(), seq.chain.capacity(), seq.hashes.capacity());
+        let before = lists(&seq);
+        assert!(before.0 >= 11 && (before.1 >= 11 && before.2 >= 11 || !prefix_cache));
+        for len in 1..=41 {
+            seq.reserve(&mut kv, len, &mut Vec::new()).unwrap();
+            seq.commit(&mut kv, &[7; 41], len);
+        }
+        assert_eq!((lists(&seq), seq.table.len()), (before, 11));
+        // Room for as much as there is in it already is no more room.
+        seq.preallocate(&kv, 41);
+        assert_eq!(lists(&seq), before);
+        seq.release(&mut kv);
+    }
+}
+
+#[test]
+fn whose_tokens_are_not_those_that_are_indexed_is_told() {
+    let mut kv = cache(4, 4);
+    let seq = filled(&mut kv, &[1, 2, 3, 4, 5, 6]);
+    assert!(seq.holds_prefix_of(&kv, &[1, 2, 3, 4, 5, 6, 7]));
+    assert!(seq.holds_prefix_of(&kv, &[1, 2, 3, 4, 0, 0]), "what is not indexed is not known");
+    assert!(!seq.holds_prefix_of(&kv, &[1, 2, 3, 0, 5, 6]));
+    assert!(!seq.holds_prefix_of(&kv, &[1, 2, 3, 4, 5]), "it has more");
+    seq.release(&mut kv);
 }
 
 /// What the audit says after `damage` to a cache with one sequence of six tokens in blocks of four,
@@ -195,6 +232,9 @@ fn the_audit_sees_every_kind_of_damage() {
         ("cached blocks are counted right", |kv, _| {
             let cached = kv.pool.free_list_back().unwrap();
             kv.index.as_mut().unwrap().remove(cached);
+        }),
+        ("an indexed block is found by its hash", |kv, seq| {
+            kv.index.as_mut().unwrap().misfile(seq.table[0]);
         }),
         ("writable slots are private", |kv, seq| kv.pool.retain(seq.table[1])),
         ("writable slots are not indexed", |kv, seq| {

@@ -152,23 +152,69 @@ fn the_least_useful_block_is_reused_first() {
 }
 
 #[test]
-fn who_writes_to_a_shared_block_gets_a_copy() {
+fn a_fork_shares_full_blocks_and_copies_the_one_it_will_write() {
     let mut kv = cache(8);
     let mut parent = filled(&mut kv, 0, &[1, 2, 3, 4, 5, 6]);
     parent.set_filled(&mut kv, DRAFT, 5);
     reserve(&mut kv, &mut parent, 12);
-    let mut child = parent.fork(&mut kv);
-    assert_eq!((parent.slots(), parent.table().len()), (6, 2), "reserved slots are given back");
-    assert_eq!(parent.table(), child.table());
-    kv.audit([&parent, &child]).unwrap();
-    let shared = parent.table()[1];
-    let copies = reserve(&mut kv, &mut child, 8);
-    assert_eq!(copies, [BlockCopy { from: shared, to: child.table()[1], slots: 2 }]);
+    let (mut child, mut copies) = (SequenceKv::new(0), Vec::new());
+    child.attach_fork(&mut kv, &parent, 6, 9, &mut copies).unwrap();
+    let copy = BlockCopy { from: parent.table()[1], to: child.table()[1], slots: 2 };
+    assert_eq!(copies, [copy]);
+    assert_eq!((parent.slots(), parent.table().len()), (12, 3), "reserved slots are kept");
+    assert_eq!((child.len(), child.slots(), child.table().len()), (6, 9, 3));
+    assert_eq!(parent.table()[0], child.table()[0], "full blocks are shared");
     assert_eq!((child.filled(&kv, Lane::TARGET), child.filled(&kv, DRAFT)), (6, 5));
     assert_eq!(kv.fill(child.table()[1], DRAFT), 1, "fills are copied");
-    assert_eq!(reserve(&mut kv, &mut parent, 8), [], "the other one is alone by now");
-    assert_eq!(parent.table()[0], child.table()[0], "full blocks stay shared");
+    kv.audit([&parent, &child]).unwrap();
     child.commit(&mut kv, &[1, 2, 3, 4, 5, 6, 7, 8], 8);
+    assert_eq!(hits(&mut kv, 0, &[1, 2, 3, 4, 5, 6, 7, 8], 8), 8, "and its own are indexed");
+    kv.audit([&parent, &child]).unwrap();
+    parent.release(&mut kv);
+    child.release(&mut kv);
+    assert_eq!(kv.usage().free, 8);
+}
+
+#[test]
+fn a_fork_at_a_block_boundary_copies_nothing() {
+    let mut kv = cache(4);
+    let parent = filled(&mut kv, 0, &[1; 6]);
+    let (mut child, mut copies) = (SequenceKv::new(0), Vec::new());
+    child.attach_fork(&mut kv, &parent, 4, 5, &mut copies).unwrap();
+    assert_eq!((copies.len(), child.table().len(), kv.usage().free), (0, 2, 1));
+    assert_eq!(SequenceKv::fork_needs(&kv, 4, 5), 1);
+    kv.audit([&parent, &child]).unwrap();
+    parent.release(&mut kv);
+    child.release(&mut kv);
+}
+
+#[test]
+fn a_fork_that_does_not_fit_changes_nothing() {
+    let mut kv = cache(2);
+    let parent = filled(&mut kv, 0, &[1; 6]);
+    let (mut child, mut copies) = (SequenceKv::new(0), Vec::new());
+    let error = child.attach_fork(&mut kv, &parent, 6, 7, &mut copies).unwrap_err();
+    assert_eq!(error, OutOfBlocks { needed: 1, free: 0 });
+    assert_eq!((child.table().len(), child.len(), copies.len()), (0, 0, 0));
+    kv.audit([&parent, &child]).unwrap();
+    parent.release(&mut kv);
+    child.release(&mut kv);
+}
+
+#[test]
+fn who_was_cut_within_a_shared_block_writes_to_a_copy() {
+    let mut kv = cache(8);
+    let mut parent = filled(&mut kv, 0, &[1; 8]);
+    parent.set_filled(&mut kv, DRAFT, 7);
+    let mut child = SequenceKv::new(0);
+    child.attach_fork(&mut kv, &parent, 8, 8, &mut Vec::new()).unwrap();
+    child.truncate(&mut kv, 6);
+    let shared = parent.table()[1];
+    assert_eq!(child.table()[1], shared, "cut, but not written yet");
+    let copies = reserve(&mut kv, &mut child, 8);
+    assert_eq!(copies, [BlockCopy { from: shared, to: child.table()[1], slots: 2 }]);
+    assert_eq!(child.filled(&kv, DRAFT), 6);
+    assert_eq!(hits(&mut kv, 0, &[1; 8], 8), 8, "the other one is still found");
     kv.audit([&parent, &child]).unwrap();
     parent.release(&mut kv);
     child.release(&mut kv);
@@ -178,8 +224,10 @@ fn who_writes_to_a_shared_block_gets_a_copy() {
 #[test]
 fn a_copy_that_does_not_fit_changes_nothing() {
     let mut kv = cache(2);
-    let mut parent = filled(&mut kv, 0, &[1; 6]);
-    let mut child = parent.fork(&mut kv);
+    let parent = filled(&mut kv, 0, &[1; 8]);
+    let mut child = SequenceKv::new(0);
+    child.attach_fork(&mut kv, &parent, 8, 8, &mut Vec::new()).unwrap();
+    child.truncate(&mut kv, 6);
     let error = child.reserve(&mut kv, 7, &mut Vec::new()).unwrap_err();
     assert_eq!(error, OutOfBlocks { needed: 1, free: 0 });
     assert_eq!(child.table(), parent.table());
@@ -187,6 +235,19 @@ fn a_copy_that_does_not_fit_changes_nothing() {
     parent.release(&mut kv);
     assert_eq!(reserve(&mut kv, &mut child, 7), []);
     child.release(&mut kv);
+}
+
+#[test]
+fn finding_a_prefix_says_what_attaching_it_gives() {
+    let mut kv = cache(8);
+    let seq = filled(&mut kv, 3, &[1; 9]);
+    let mut asking = SequenceKv::new(3);
+    assert_eq!(asking.find_prefix(&mut kv, &[1; 12], 11), 8);
+    assert_eq!(asking.find_prefix(&mut kv, &[1; 12], 7), 4);
+    assert_eq!(SequenceKv::new(4).find_prefix(&mut kv, &[1; 12], 11), 0, "another tenant");
+    assert_eq!(asking.attach_prefix(&mut kv, &[1; 12], 11), 8);
+    asking.release(&mut kv);
+    seq.release(&mut kv);
 }
 
 #[test]

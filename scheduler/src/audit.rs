@@ -2,7 +2,7 @@
 
 use crate::sequence::Phase;
 use crate::{Scheduler, SeqId, Sequence};
-use redline_kv_cache::KvCache;
+use redline_kv_cache::{KvCache, SequenceKv};
 
 /// An invariant that does not hold. Always a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,11 +36,17 @@ impl Scheduler {
     /// Checks every invariant of the scheduler and of the cache, which must have no other users.
     /// May be called at any time, between `plan` and `commit` too. O(blocks + tokens held).
     pub fn audit(&self, kv: &KvCache) -> Check {
-        kv.audit(self.roster.iter().map(Sequence::kv))?;
+        self.audit_beside(kv, &[])
+    }
+
+    /// The same of a cache that also holds the blocks of `others`.
+    pub fn audit_beside(&self, kv: &KvCache, others: &[&SequenceKv]) -> Check {
+        kv.audit(self.roster.iter().map(Sequence::kv).chain(others.iter().copied()))?;
         let (waiting, running) = (self.roster.waiting(), self.roster.running());
         check(running.len() <= self.config.max_seqs, "the batch is bounded")?;
         check(self.queued() <= self.config.queue_len, "the queue is bounded")?;
         let all = waiting.len() + running.len();
+        check(all <= self.config.inside_max(), "no more are inside than may be")?;
         check(all == self.roster.occupied(), "every sequence waits or runs")?;
         check(all == self.roster.ids(), "every sequence has one id")?;
         let rank = |slot: &u32| self.roster.get(*slot).rank;

@@ -64,9 +64,7 @@ pub trait DraftBudget {
 pub struct NoDrafts;
 
 impl DraftBudget for NoDrafts {
-    fn allot(&mut self, rounds: &[RoundView], _room: Room, grants: &mut Vec<usize>) {
-        grants.resize(rounds.len(), 0);
-    }
+    fn allot(&mut self, _rounds: &[RoundView], _room: Room, _grants: &mut Vec<usize>) {}
 
     fn invest(&mut self, _round: &RoundView) -> bool {
         false

@@ -13,7 +13,8 @@ pub struct Config {
     pub prefill_floor: usize,
     /// Tokens of one span of prefill or lane fill, at most. Bounds how long a step takes.
     pub chunk_max: usize,
-    /// Requests that may wait, preempted ones not counted.
+    /// Sequences that may wait, preempted ones not counted. No more than `max_seqs + queue_len` are
+    /// inside at all, so that ever more important requests can't make the preempted ones pile up.
     pub queue_len: usize,
     /// Tokens of a sequence, prompt and generated, at most.
     pub max_model_len: usize,
@@ -55,6 +56,24 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// Sequences that may be inside, waiting or running.
+    pub(crate) fn inside_max(&self) -> usize {
+        self.max_seqs.saturating_add(self.queue_len)
+    }
+
+    /// Steps within which the best-ranked of all requests ends, whatever else comes: it is passed
+    /// for `ageing_steps` steps at most, waits until the batch is empty at worst, and is never
+    /// preempted. Every step of that feeds at least one token of each running sequence that decodes
+    /// and, of those that do not, of the best-ranked. Failed and paused steps do not count.
+    ///
+    /// A request that `n` others rank before, those that came later included, therefore ends within
+    /// `(n + 1) * service_steps()`, under any order of arrival.
+    pub fn service_steps(&self) -> u64 {
+        let longest = u64::try_from(self.max_model_len).unwrap_or(u64::MAX);
+        let seats = u64::try_from(self.max_seqs).unwrap_or(u64::MAX);
+        longest.saturating_mul(seats.saturating_add(1)).saturating_add(self.ageing_steps)
+    }
+
     /// Checks every field; the first one that is wrong is named.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let at_least = |field, value, least| {

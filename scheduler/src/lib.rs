@@ -13,6 +13,7 @@
 //! scheduler.rs   Scheduler: submit, cancel, look; START READING HERE
 //! planning.rs    plan: the order in which a step's rows and blocks are given out
 //! admission.rs   from the queue into the batch
+//! siblings.rs    samples of one prompt: what they share
 //! speculation.rs drafts and the filling of draft lanes
 //! commit.rs      settle, commit, abandon
 //! audit.rs       every invariant, checked
@@ -35,7 +36,8 @@
 //!    [`Config::prefill_floor`] rows go to prefill while there is any. A request admitted to the
 //!    queue fits the pool alone, so each ends after a bounded number of steps.
 //! 3. **Waiting.** Requests may pass one that does not fit yet, but only for
-//!    [`Config::ageing_steps`] steps; then the queue waits behind it.
+//!    [`Config::ageing_steps`] steps; then the queue waits behind it. A request that `n` others rank
+//!    before ends within `(n + 1) *` [`Config::service_steps`], under any order of arrival.
 //! 4. **Drafts give way.** They get blocks last. Nobody is preempted or kept out of the batch for a
 //!    draft.
 //! 5. **Slots.** Every span's slots are reserved before the plan is handed out, for exactly the
@@ -56,6 +58,7 @@ mod request;
 mod roster;
 mod scheduler;
 mod sequence;
+mod siblings;
 mod speculation;
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,9 @@ use crate::admission::REFUSALS_MAX;
 use crate::plan::Ticket;
 use crate::roster::Slot;
 use crate::sequence::Phase;
+use crate::siblings::Share;
 use crate::{DraftBudget, Offer, Scheduler, Span, StepPlan};
-use redline_kv_cache::KvCache;
+use redline_kv_cache::{KvCache, SequenceKv};
 
 impl Scheduler {
     /// Decides what to compute in the next step. Everything it needs is reserved on return.
@@ -38,9 +39,13 @@ impl Scheduler {
         self.done.commits.clear();
         self.done.moves.clear();
         plan.clear(self.step);
+        if self.paused {
+            return;
+        }
 
-        self.make_way(kv, plan);
         self.secure_running(kv, plan);
+        // Only now, so that those who stay do not take what others made way for.
+        self.make_way(kv, plan);
         let mut rows = self.config.token_budget;
         self.plan_rounds(plan, &mut rows);
         let floor = self.prefill_floor();
@@ -118,17 +123,29 @@ impl Scheduler {
         let behind = self.running().map(crate::Sequence::behind).filter(|&behind| behind > 1);
         let mut due = behind.map(chunk).sum::<usize>();
         let mut seats = self.config.max_seqs - self.roster.running().len();
-        let (mut free, mut refusals) = (kv.usage().free, 0);
+        let (mut free, mut refusals, mut held) = (kv.usage().free, 0, None);
         for &slot in self.roster.waiting().iter().rev() {
             if due >= rows || seats == 0 || refusals == REFUSALS_MAX {
                 break;
             }
+            let family = self.roster.get(slot).family();
+            if held == Some(family) {
+                continue;
+            }
+            let shared = match self.share(slot) {
+                Share::Later => {
+                    held = Some(family);
+                    continue;
+                }
+                Share::Now { len, .. } => len,
+                Share::Nothing => 0,
+            };
             let seq = self.roster.get(slot);
-            let blocks = kv.blocks_for(seq.tokens.len());
-            let just_preempted = seq.preemptions > 0 && seq.preempted_at == self.step;
+            let blocks = SequenceKv::fork_needs(kv, shared, seq.tokens.len());
+            let just_preempted = seq.preempted_at == self.step;
             if blocks <= free && !just_preempted {
                 (free, seats) = (free - blocks, seats - 1);
-                due += chunk(seq.tokens.len());
+                due += chunk(seq.tokens.len() - shared);
             } else if seq.passed_since.is_some_and(|s| self.step - s >= self.config.ageing_steps) {
                 break;
             } else {

@@ -116,6 +116,14 @@ impl Roster {
         self.places.iter().flatten()
     }
 
+    /// Who waits, who runs, and all ids, for tests to break.
+    #[cfg(test)]
+    pub(crate) fn parts(
+        &mut self,
+    ) -> (&mut Vec<Slot>, &mut Vec<Slot>, &mut FxHashMap<SeqId, Slot>) {
+        (&mut self.waiting, &mut self.running, &mut self.by_id)
+    }
+
     /// Takes every sequence out, whatever its state.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Sequence> + '_ {
         self.waiting.clear();

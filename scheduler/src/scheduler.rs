@@ -29,8 +29,12 @@ pub struct Stats {
     pub abandoned: u64,
     /// Tokens committed.
     pub tokens: u64,
-    /// Positions found in the prefix cache, by all admissions.
+    /// Positions found in the prefix cache or in a sibling's blocks, by all admissions.
     pub cached_tokens: u64,
+    /// Admissions that forked a sibling's blocks.
+    pub forked: u64,
+    /// Sequences whose deadline passed.
+    pub expired: u64,
 }
 
 /// Who computes how many tokens in each step.
@@ -46,6 +50,10 @@ pub struct Scheduler {
     pub(crate) step: u64,
     /// Whether the current step was planned and neither committed nor abandoned.
     pub(crate) open: bool,
+    pub(crate) paused: bool,
+    draining: bool,
+    /// No deadline is earlier.
+    next_deadline: u64,
     pub(crate) stats: Stats,
     /// Ended sequences, readable until the next plan.
     pub(crate) ended: Vec<(Sequence, Finish)>,
@@ -65,6 +73,8 @@ pub(crate) struct Scratch {
     /// By slot of the roster.
     pub(crate) fills: Vec<Option<FillSpan>>,
     pub(crate) copies: Vec<BlockCopy>,
+    /// By block.
+    pub(crate) held: Vec<u32>,
 }
 
 impl Scheduler {
@@ -76,6 +86,9 @@ impl Scheduler {
             roster: Roster::default(),
             step: 0,
             open: false,
+            paused: false,
+            draining: false,
+            next_deadline: u64::MAX,
             stats: Stats::default(),
             ended: Vec::new(),
             done: Done::default(),
@@ -84,13 +97,23 @@ impl Scheduler {
         })
     }
 
-    /// Takes a request into the queue, or says why not.
+    /// Takes a request into the queue, all its samples or none, or says why not.
     pub fn submit(&mut self, request: Request, kv: &KvCache) -> Result<(), SubmitError> {
+        if self.draining {
+            return Err(SubmitError::Draining);
+        }
         if request.prompt.is_empty() {
             return Err(SubmitError::EmptyPrompt);
         }
         if request.max_tokens == 0 {
             return Err(SubmitError::ZeroTokens);
+        }
+        let samples = request.samples;
+        if samples == 0 {
+            return Err(SubmitError::ZeroSamples);
+        }
+        if samples > self.config.queue_len {
+            return Err(SubmitError::TooManySamples { samples, limit: self.config.queue_len });
         }
         let prompt = request.prompt.len();
         if prompt >= self.config.max_model_len {
@@ -103,16 +126,21 @@ impl Scheduler {
         if blocks_needed > blocks_total {
             return Err(SubmitError::NeverFits { blocks_needed, blocks_total });
         }
-        if self.roster.find(request.id).is_some() {
+        let ids_end = request.id.0.checked_add(samples as u64);
+        if ids_end.is_none() || (0..samples).any(|i| self.get(request.sample_id(i)).is_some()) {
             return Err(SubmitError::DuplicateId);
         }
-        if self.queued() >= self.config.queue_len {
+        let inside = self.roster.occupied() + samples;
+        if self.queued() + samples > self.config.queue_len || inside > self.config.inside_max() {
             return Err(SubmitError::QueueFull { limit: self.config.queue_len });
         }
-        let (arrival, priority) = (self.stats.submitted, request.priority);
-        let rank = Rank::new(self.step, arrival, priority, self.config.ageing_steps);
-        self.stats.submitted += 1;
-        self.roster.enter(Sequence::new(request, limit, rank));
+        self.next_deadline = self.next_deadline.min(request.deadline.unwrap_or(u64::MAX));
+        for sample in 0..samples {
+            let (arrival, priority) = (self.stats.submitted, request.priority);
+            let rank = Rank::new(self.step, arrival, priority, self.config.ageing_steps);
+            self.stats.submitted += 1;
+            self.roster.enter(Sequence::new(&request, sample, limit, rank));
+        }
         Ok(())
     }
 
@@ -122,6 +150,53 @@ impl Scheduler {
         let Some(slot) = self.roster.find(id) else { return false };
         self.end(kv, slot, Finish::Cancelled);
         true
+    }
+
+    /// [`Self::cancel`] for all sequences of requests whose first was called `first`. How many there
+    /// were.
+    pub fn cancel_samples(&mut self, kv: &mut KvCache, first: SeqId) -> usize {
+        self.end_where(kv, Finish::Cancelled, |seq| seq.first() == first)
+    }
+
+    /// Ends whoever had to end by `now`, as [`Finish::Expired`]. How many there were. Costs nothing
+    /// while no deadline has come.
+    pub fn expire(&mut self, kv: &mut KvCache, now: u64) -> usize {
+        if now < self.next_deadline {
+            return 0;
+        }
+        let due = |seq: &Sequence| seq.deadline().is_some_and(|deadline| deadline <= now);
+        let ended = self.end_where(kv, Finish::Expired, due);
+        self.stats.expired += ended as u64;
+        let deadlines = self.roster.iter().filter_map(Sequence::deadline);
+        self.next_deadline = deadlines.min().unwrap_or(u64::MAX);
+        ended
+    }
+
+    /// Plans nothing until [`Self::resume`]. The running keep their blocks; requests may come, be
+    /// cancelled or expire meanwhile. A step that is under way is finished as usual.
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Refuses new requests from now on, until [`Self::resume`]; those inside are finished.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Takes back [`Self::pause`] and [`Self::drain`].
+    pub fn resume(&mut self) {
+        self.paused = false;
+        self.draining = false;
+    }
+
+    /// Whether nothing is planned at the moment, whatever waits.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Whether new requests are refused.
+    pub fn is_draining(&self) -> bool {
+        self.draining
     }
 
     /// Takes a running sequence's blocks away and queues it again at its old place. For tests and
@@ -154,8 +229,8 @@ impl Scheduler {
     }
 
     /// The sequences that ended since the last plan, and how, in the order of ending. They hold no
-    /// blocks. If more end without a plan in between than could ever be inside at once, the first
-    /// are dropped.
+    /// blocks. If more end without a plan in between than were ever inside at once, and than the
+    /// batch and the queue hold, the first are dropped.
     pub fn ended(&self) -> impl Iterator<Item = (&Sequence, Finish)> {
         self.ended.iter().map(|(seq, finish)| (seq, *finish))
     }
@@ -165,9 +240,14 @@ impl Scheduler {
         self.roster.find(id).map(|slot| self.roster.get(slot))
     }
 
-    /// Whether any sequence has not ended.
+    /// Whether no sequence is inside: all have ended.
+    pub fn is_empty(&self) -> bool {
+        self.roster.occupied() == 0
+    }
+
+    /// Whether a step has something to do: somebody is inside, and it is not paused.
     pub fn has_work(&self) -> bool {
-        self.roster.occupied() > 0
+        !self.is_empty() && !self.paused
     }
 
     /// Sequences in the queue, preempted ones included.
@@ -213,12 +293,29 @@ impl Scheduler {
         self.stats.preempted += 1;
     }
 
+    /// Ends all sequences that `which` holds for, best rank first, the running before the waiting.
+    fn end_where(
+        &mut self,
+        kv: &mut KvCache,
+        finish: Finish,
+        which: impl Fn(&Sequence) -> bool,
+    ) -> usize {
+        let inside = self.running().chain(self.waiting());
+        let ids: Vec<_> = inside.filter(|seq| which(seq)).map(Sequence::id).collect();
+        for &id in &ids {
+            if let Some(slot) = self.roster.find(id) {
+                self.end(kv, slot, finish);
+            }
+        }
+        ids.len()
+    }
+
     /// Gives a sequence's blocks back and takes it out for good.
     pub(crate) fn end(&mut self, kv: &mut KvCache, slot: Slot, finish: Finish) {
         let mut seq = self.roster.leave(slot);
         seq.kv.clear(kv);
         self.stats.finished += 1;
-        if self.ended.len() >= self.config.max_seqs.saturating_add(self.config.queue_len) {
+        if self.ended.len() >= self.config.inside_max() {
             self.ended.remove(0);
         }
         self.ended.push((seq, finish));

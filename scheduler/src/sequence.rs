@@ -20,6 +20,11 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub struct Sequence {
     id: SeqId,
+    /// The id of the first sequence of its request.
+    first: SeqId,
+    /// How many sequences its request had.
+    samples: usize,
+    deadline: Option<u64>,
     priority: i32,
     draft_cap: usize,
     /// Committed tokens: the prompt, then what was generated.
@@ -33,7 +38,7 @@ pub struct Sequence {
     /// Set by the first admission.
     pub(crate) cached: Option<usize>,
     pub(crate) preemptions: u32,
-    /// Step of the last preemption: it is not admitted again in the same one.
+    /// Step of the last preemption, 0 without one: it is not admitted again in the same step.
     pub(crate) preempted_at: u64,
     /// Since when it could have been passed in the queue because it did not fit.
     pub(crate) passed_since: Option<u64>,
@@ -42,14 +47,18 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    pub(crate) fn new(request: Request, limit: usize, rank: Rank) -> Self {
+    /// Number `sample` of the request's sequences.
+    pub(crate) fn new(request: &Request, sample: usize, limit: usize, rank: Rank) -> Self {
         assert!(request.prompt.len() < limit, "room for at least one token");
         Self {
-            id: request.id,
+            id: request.sample_id(sample),
+            first: request.id,
+            samples: request.samples,
+            deadline: request.deadline,
             priority: request.priority,
             draft_cap: request.draft_cap.unwrap_or(usize::MAX),
             prompt_len: request.prompt.len(),
-            tokens: request.prompt,
+            tokens: request.prompt.clone(),
             limit,
             rank,
             phase: Phase::Waiting,
@@ -65,6 +74,43 @@ impl Sequence {
     /// The caller's name for it.
     pub fn id(&self) -> SeqId {
         self.id
+    }
+
+    /// The name of the first sequence that continues the same request's prompt: its own, if there is
+    /// but one.
+    pub fn first(&self) -> SeqId {
+        self.first
+    }
+
+    /// Which of its request's sequences it is, counted from 0.
+    pub fn sample(&self) -> usize {
+        (self.id.0 - self.first.0) as usize
+    }
+
+    /// When it ends at the latest.
+    pub fn deadline(&self) -> Option<u64> {
+        self.deadline
+    }
+
+    /// The number of its request, shared by its samples and by nobody else, ever: the name of one
+    /// that ended may be in use again.
+    pub(crate) fn family(&self) -> u64 {
+        self.rank.arrival() - (self.id.0 - self.first.0)
+    }
+
+    /// Whether the other continues the same request's prompt.
+    pub(crate) fn is_sibling_of(&self, other: &Self) -> bool {
+        self.family() == other.family() && self.id != other.id
+    }
+
+    /// Whether it had siblings, ended or not.
+    pub(crate) fn has_siblings(&self) -> bool {
+        self.samples > 1
+    }
+
+    /// Whether siblings had better wait for it: it is still about to compute what they share.
+    pub(crate) fn is_computing_prompt(&self) -> bool {
+        self.computed() + 1 < self.prompt_len
     }
 
     /// All committed tokens, the prompt first.

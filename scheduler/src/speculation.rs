@@ -115,7 +115,7 @@ fn view(kv: &KvCache, seq: &Sequence, span: &Span, offer: Option<&Offer>) -> Rou
     let remaining = seq.remaining();
     let lane_gap = offer
         .and_then(|offer| offer.lane)
-        .map_or(0, |lane| context - 1 - seq.kv().filled(kv, lane).min(context - 1));
+        .map_or(0, |lane| context - 1 - seq.kv().filled(kv, lane));
     // One token comes from the target in any case; `remaining` covers the model's length too.
     let nodes = offer.map_or(0, |offer| {
         let room = offer.draft_context.saturating_sub(context);

@@ -7,7 +7,9 @@ use rig::{Rig, config, request};
 
 #[test]
 fn what_can_never_work_is_refused_at_the_door_by_name() {
-    let mut rig = Rig::new(8, Config { queue_len: 2, ..config() });
+    let config = Config { queue_len: 2, ..config() };
+    let mut rig = Rig::new(8, config.clone());
+    assert_eq!(rig.scheduler.config(), &config);
     assert_eq!(rig.submit(request(1, 0, 5)), Err(SubmitError::EmptyPrompt));
     assert_eq!(rig.submit(request(1, 5, 0)), Err(SubmitError::ZeroTokens));
     let too_long = SubmitError::TooLong { prompt: 64, limit: 63 };
@@ -92,6 +94,7 @@ fn a_preempted_request_keeps_its_place_and_needs_no_room_in_the_queue() {
     assert_eq!(rig.submit(request(4, 3, 4)), Err(SubmitError::QueueFull { limit: 1 }));
     rig.step();
     assert_eq!(rig.running(), [1, 2]);
+    assert_eq!(rig.scheduler.stats().admitted, 3);
     let seq = rig.scheduler.get(SeqId(2)).unwrap();
     assert_eq!((seq.preemptions(), seq.prompt_len()), (1, 3));
     assert!(!seq.generated().is_empty(), "its tokens are kept");
@@ -107,6 +110,8 @@ fn who_does_not_fit_may_be_passed_but_not_for_ever() {
     for id in 3.. {
         rig.submit(request(id, 3, 2)).unwrap();
         rig.step();
+        let rounds = rig.budget.seen.len();
+        assert_eq!(rig.budget.other_rows, rig.plan.rows() - rounds, "the budget is told");
         if rig.span(id).is_some() {
             passed += 1;
             continue;
@@ -184,6 +189,22 @@ fn many_that_do_not_fit_do_not_hide_one_that_does_for_ever() {
     assert_eq!(rig.ended.len(), 40);
 }
 
+/// What bounds the cost of a step under a long queue.
+#[test]
+fn sixteen_that_do_not_fit_are_looked_at_in_a_step() {
+    let comes_in = |giants: u64| {
+        let mut rig = Rig::new(10, Config { queue_len: 64, ageing_steps: 1000, ..config() });
+        rig.submit(request(1, 3, 30)).unwrap();
+        rig.step();
+        (0..giants).for_each(|id| rig.submit(request(100 + id, 37, 1)).unwrap());
+        rig.submit(request(2, 3, 2)).unwrap();
+        rig.step();
+        assert_eq!(rig.budget.other_rows, rig.plan.rows() - 1, "the budget is told");
+        rig.running().contains(&2)
+    };
+    assert!(comes_in(15) && !comes_in(16));
+}
+
 #[test]
 fn an_important_request_comes_in_past_less_important_ones() {
     let mut rig = Rig::new(32, Config { max_seqs: 2, ..config() });
@@ -209,7 +230,7 @@ fn nobody_is_sent_out_in_vain() {
     // The important one needs nine blocks; the unimportant ones hold too few.
     let mut rig = Rig::new(10, config());
     rig.submit(Request { priority: 1, ..request(1, 8, 20) }).unwrap();
-    rig.submit(request(2, 3, 9)).unwrap();
+    rig.submit(request(2, 7, 9)).unwrap();
     rig.step();
     rig.step();
     rig.submit(Request { priority: 1, ..request(3, 34, 2) }).unwrap();
@@ -224,6 +245,27 @@ fn nobody_is_sent_out_in_vain() {
     let plan = rig.step();
     assert_eq!(plan.preempted, [SeqId(2)]);
     assert_eq!(rig.running(), [3, 1]);
+}
+
+/// Two that share their prompt's blocks hold five together, not eight: with the three free ones that
+/// is not enough for nine.
+#[test]
+fn nobody_is_sent_out_for_blocks_that_are_counted_twice() {
+    let mut rig = Rig::new(10, config());
+    rig.submit(Request { priority: 1, ..request(9, 4, 20) }).unwrap();
+    let shared = |id| Request { id: SeqId(id), ..request(1, 12, 8) };
+    rig.submit(shared(1)).unwrap();
+    rig.steps(3);
+    rig.submit(shared(2)).unwrap();
+    rig.step();
+    assert_eq!((rig.running(), rig.kv.usage().free), (vec![9, 1, 2], 3));
+    rig.submit(Request { priority: 1, ..request(3, 34, 2) }).unwrap();
+    rig.step();
+    assert_eq!((rig.running(), rig.scheduler.stats().preempted), (vec![9, 1, 2], 0));
+    // What is theirs alone does count.
+    rig.submit(Request { priority: 2, ..request(4, 26, 2) }).unwrap();
+    rig.step();
+    assert_eq!((rig.running(), rig.scheduler.stats().preempted), (vec![4, 9], 2));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn a_prompt_is_computed_in_chunks_and_its_last_one_is_a_round() {
 
 /// B18, one way: a long prompt never stalls decoding.
 #[test]
-fn decoding_goes_on_while_long_prompts_are_computed() {
+fn b18_decoding_goes_on_while_long_prompts_are_computed() {
     let mut rig = Rig::new(64, config());
     for id in 1..=2 {
         rig.submit(request(id, 3, 40)).unwrap();
@@ -51,7 +51,7 @@ fn decoding_goes_on_while_long_prompts_are_computed() {
 
 /// B18, the other way: drafts and decoding leave prefill its floor.
 #[test]
-fn prefill_gets_its_floor_whatever_drafts_would_like() {
+fn b18_prefill_gets_its_floor_whatever_drafts_would_like() {
     let mut rig = Rig::new(64, config());
     for id in 1..=3 {
         rig.submit(request(id, 3, 60)).unwrap();
@@ -70,24 +70,9 @@ fn prefill_gets_its_floor_whatever_drafts_would_like() {
     assert_eq!((rig.budget.slots, rig.plan.drafts()), (13, 13), "no prefill, no floor");
 }
 
-#[test]
-fn the_budget_counts_drafts_and_fills() {
-    let mut rig = Rig::new(64, config());
-    for id in 1..=2 {
-        rig.submit(request(id, 3, 50)).unwrap();
-    }
-    rig.step();
-    rig.offers = (1..=2).map(|id| offer(id, 6, Some(DRAFT))).collect();
-    let plan = rig.step();
-    // Two rounds, then 3 + 1 to fill and 6 drafts, then 4 to fill: no row is left to draft.
-    let fill = FillSpan { seq: SeqId(1), lane: DRAFT, start: 0, len: 4 };
-    assert_eq!((plan.fills.as_slice(), plan.rows()), (&[fill][..], 12));
-    assert_eq!((rig.span(1).unwrap().drafts, rig.span(2).unwrap().drafts), (6, 0));
-}
-
 /// B14: every bound on the number of drafts.
 #[test]
-fn drafts_are_cut_to_every_bound() {
+fn b14_drafts_are_cut_to_every_bound() {
     let drafts = |prompt, max_tokens, cap, offer: Offer| {
         let mut rig = Rig::new(64, config());
         rig.submit(Request { draft_cap: cap, ..request(1, prompt, max_tokens) }).unwrap();
@@ -113,7 +98,7 @@ fn drafts_are_cut_to_every_bound() {
 
 /// B1: a round at the very end of a block has slots for all its drafts.
 #[test]
-fn slots_are_reserved_for_the_committed_and_the_granted() {
+fn b1_slots_are_reserved_for_the_committed_and_the_granted() {
     let mut rig = Rig::new(8, config());
     rig.submit(request(1, 6, 20)).unwrap();
     rig.step();
@@ -138,6 +123,7 @@ fn a_round_keeps_what_was_accepted_and_one_more() {
     for (accept, tokens) in [(0, 6), (4, 11), (2, 14)] {
         rig.accept = accept;
         rig.step();
+        assert_eq!(rig.scheduler.done().commits, rig.commits, "readable until the next step");
         assert_eq!((rig.commits[0].kept, rig.commits[0].accepted), (accept + 1, accept));
         let seq = rig.scheduler.get(SeqId(1)).unwrap();
         assert_eq!((seq.tokens().len(), seq.computed()), (tokens, tokens - 1));
@@ -267,6 +253,31 @@ fn a_lane_a_little_behind_is_filled_in_the_step_that_drafts() {
 }
 
 #[test]
+fn how_far_behind_a_lane_may_be_to_draft_at_once() {
+    for (prompt, nodes) in [(INLINE_FILL_MAX, 4), (INLINE_FILL_MAX + 1, 0)] {
+        let mut rig = Rig::new(16, config());
+        rig.submit(request(1, prompt, 40)).unwrap();
+        rig.until_decoding(1);
+        rig.offers = vec![offer(1, 4, Some(DRAFT))];
+        rig.step();
+        assert_eq!((rig.budget.seen[0].lane_gap, rig.plan.drafts()), (prompt, nodes));
+    }
+}
+
+/// Up to its last committed token, where rows and the chunk allow.
+#[test]
+fn a_lane_catches_up_in_one_go() {
+    let mut rig = Rig::new(16, Config { token_budget: 64, chunk_max: 32, ..config() });
+    rig.submit(request(1, 20, 40)).unwrap();
+    rig.until_decoding(1);
+    rig.offers = vec![offer(1, 4, Some(DRAFT))];
+    rig.budget.invest = true;
+    rig.step();
+    let fill = FillSpan { seq: SeqId(1), lane: DRAFT, start: 0, len: 21 };
+    assert_eq!((rig.plan.fills.as_slice(), rig.plan.drafts()), (&[fill][..], 0));
+}
+
+#[test]
 fn a_fill_that_was_not_done_is_not_recorded() {
     let mut rig = Rig::new(16, config());
     rig.submit(request(1, 3, 40)).unwrap();
@@ -309,51 +320,9 @@ fn a_lane_far_behind_is_filled_in_chunks_and_only_if_the_budget_invests() {
     assert!(rig.plan.fills[0].len <= INLINE_FILL_MAX + 1);
 }
 
-/// The budget is told of the prefill that comes after it, running and waiting.
-#[test]
-fn the_budget_hears_of_prefill_before_it_is_planned() {
-    let mut rig = Rig::new(64, config());
-    rig.submit(request(1, 4, 40)).unwrap();
-    rig.until_decoding(1);
-    rig.step();
-    assert_eq!(rig.budget.other_rows, 0);
-    // Without drafts the estimate is exact: one row decodes, 15 are left.
-    for (id, prompt) in [(2, 20), (3, 12)] {
-        rig.submit(request(id, prompt, 4)).unwrap();
-    }
-    let mut heard = Vec::new();
-    while rig.span(2).is_none_or(|span| !span.round) {
-        rig.step();
-        let rounds = rig.budget.seen.len();
-        heard.push(rig.budget.other_rows);
-        assert_eq!(rig.budget.other_rows, rig.plan.rows() - rounds);
-    }
-    assert_eq!(heard[0], 15, "a chunk of 8, and 7 rows are left for the next");
-    // With drafts, and prefill in every step, rounds still get theirs.
-    rig.submit(request(4, 50, 4)).unwrap();
-    rig.offers = vec![offer(1, 4, None)];
-    while rig.span(4).is_none_or(|span| !span.round) {
-        rig.step();
-        assert!(rig.budget.other_rows > 0 && rig.span(1).unwrap().drafts > 0);
-        let planned = rig.plan.rows() - rig.plan.drafts() - rig.budget.seen.len();
-        assert!(rig.budget.other_rows >= planned);
-    }
-}
-
-/// A request that waits for blocks adds no rows.
-#[test]
-fn the_budget_does_not_hear_of_prefill_that_cannot_come() {
-    let mut rig = Rig::new(8, config());
-    rig.submit(request(1, 4, 12)).unwrap();
-    rig.until_decoding(1);
-    rig.submit(request(2, 30, 2)).unwrap();
-    rig.step();
-    assert_eq!((rig.budget.other_rows, rig.span(2)), (0, None));
-}
-
 /// B3: the lane of a prefix hit is as full as it was.
 #[test]
-fn lane_fill_survives_the_end_of_a_sequence() {
+fn b3_lane_fill_survives_the_end_of_a_sequence() {
     let mut rig = Rig::new(32, config());
     rig.offers = vec![offer(1, 4, Some(DRAFT))];
     rig.budget.invest = true;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 mod rig;
 
+use redline_kv_cache::SequenceKv;
 use redline_scheduler::{Commit, Config, Finish, Outcome, Request, SeqId};
 use rig::{DRAFT, Rig, config, offer, request};
 
@@ -54,7 +55,7 @@ fn a_failed_outcome_ends_that_sequence_alone() {
 
 /// B4: what was cancelled, preempted or replaced under the same id since the plan was made.
 #[test]
-fn late_answers_are_ignored() {
+fn b4_late_answers_are_ignored() {
     type Meddle = fn(&mut Rig);
     let cases: &[Meddle] = &[
         |rig| assert!(rig.scheduler.cancel(&mut rig.kv, SeqId(1))),
@@ -164,6 +165,10 @@ fn callers_that_break_the_rules_are_caught() {
             rig.finish_step();
         },
         |rig| {
+            rig.finish_step();
+            let _ = rig.scheduler.settle(&mut rig.kv, &mut rig.plan, &[3]);
+        },
+        |rig| {
             rig.plan.spans.pop();
             rig.commit(&[]);
         },
@@ -204,4 +209,17 @@ fn a_scheduler_may_be_dropped_with_work_inside() {
     rig.submit(request(1, 3, 9)).unwrap();
     rig.step();
     assert!(rig.kv.usage().used > 0);
+}
+
+#[test]
+fn an_audit_must_know_of_blocks_that_others_hold() {
+    let mut rig = Rig::new(16, config());
+    rig.submit(request(1, 6, 4)).unwrap();
+    rig.step();
+    let mut other = SequenceKv::new(0);
+    other.reserve(&mut rig.kv, 5, &mut Vec::new()).unwrap();
+    assert!(rig.scheduler.audit(&rig.kv).is_err());
+    rig.scheduler.audit_beside(&rig.kv, &[&other]).unwrap();
+    other.release(&mut rig.kv);
+    rig.scheduler.audit(&rig.kv).unwrap();
 }

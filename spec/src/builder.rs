@@ -203,6 +203,11 @@ mod tests {
         let mut path = Vec::new();
         proposal.path_tokens(Some(1), &mut path);
         assert_eq!((path, proposal.depth(Some(1))), (vec![1, 1], 2));
+        let mut nodes = Vec::new();
+        proposal.path_nodes(2, &mut nodes);
+        assert_eq!(nodes, [2]);
+        proposal.path_nodes(1, &mut nodes);
+        assert_eq!(nodes, [0, 1]);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use crate::{Law, TokenId};
 /// Names one choice of a round. No two choices of a round may have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Site {
-    /// [`Purpose::Draft`]: the index the drawn node will have. [`Purpose::Accept`]: the node that
-    /// is tested. [`Purpose::Next`]: 0 after the root, i + 1 after node i.
+    /// [`Purpose::Draft`]: the index the drawn node will have. [`Purpose::Accept`],
+    /// [`Purpose::Block`], [`Purpose::Traverse`]: the node that is tested. [`Purpose::Next`]: 0
+    /// after the root, i + 1 after node i.
     pub node: u32,
     /// What is chosen.
     pub purpose: Purpose,
@@ -24,6 +25,18 @@ impl Site {
     #[must_use]
     pub fn accept(node: u32) -> Self {
         Self { node, purpose: Purpose::Accept }
+    }
+
+    /// Keeping a chain up to `node`, under `block`.
+    #[must_use]
+    pub fn block(node: u32) -> Self {
+        Self { node, purpose: Purpose::Block }
+    }
+
+    /// Keeping `node` after all below it was rejected, under `traversal`.
+    #[must_use]
+    pub fn traverse(node: u32) -> Self {
+        Self { node, purpose: Purpose::Traverse }
     }
 
     /// Drawing the token that ends the round below `node` (`None`: the root).

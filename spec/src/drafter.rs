@@ -23,6 +23,12 @@ pub trait Drafter: Send {
     /// Name, as in `-d`.
     fn name(&self) -> &str;
 
+    /// Whether it may give a node several children. A verifier that takes chains only refuses such
+    /// a drafter at start ([`Verifier::admits`](crate::Verifier::admits)).
+    fn draws_trees(&self) -> bool {
+        false
+    }
+
     /// What the drafter needs if it keeps KV of its own in the engine's blocks; `None` for a
     /// drafter that costs no model pass.
     fn lane(&self) -> Option<LaneNeed> {

@@ -24,10 +24,14 @@ pub struct Draws {
 pub enum Purpose {
     /// A drafter draws a node.
     Draft,
-    /// A verifier accepts or rejects a node.
+    /// A verifier accepts or rejects a node on the way down: `token`.
     Accept,
     /// A verifier draws the token after the accepted path: residual or bonus.
     Next,
+    /// The η of a chain's node under `block`.
+    Block,
+    /// The test of a node on the way up under `traversal`.
+    Traverse,
 }
 
 /// Tokens of this many consecutive ids share one block of group noise.
@@ -43,6 +47,8 @@ impl Purpose {
             Self::Draft => 3,
             Self::Accept => 4,
             Self::Next => 5,
+            Self::Block => 6,
+            Self::Traverse => 7,
         }
     }
 }
@@ -129,7 +135,7 @@ fn join(low: u32, high: u32) -> u64 {
 /// `−ln(1 − v)` for the half-step uniform v = (k + ½)/2^52 of the top 52 bits: all 53 significant
 /// bits are exact, v is never 0 nor 1, and small results, which win races, are as fine as 2^-53
 /// (a 24-bit uniform would cut the Gumbel tail near 17, inside what a large vocabulary reaches).
-fn standard_exponential(bits: u64) -> f64 {
+pub(crate) fn standard_exponential(bits: u64) -> f64 {
     let v = ((bits >> 12) as f64 + 0.5) * (2.0 * TWO_POW_MINUS_53);
     -(-v).ln_1p()
 }
@@ -155,18 +161,23 @@ impl Choices for RoundDraws {
     }
 
     fn pick(&mut self, at: Site, law: &Law) -> TokenId {
-        let goal = self.draws.uniform(self.base, at.node, at.purpose) * law.total();
-        let mut sum = 0.0;
-        let mut last = law.argmax();
-        for (id, weight) in law.weighted() {
-            sum += weight;
-            last = id;
-            if goal < sum {
-                break;
-            }
-        }
-        last
+        pick(self.draws.uniform(self.base, at.node, at.purpose), law)
     }
+}
+
+/// The token at which the summed law passes u, uniform in [0, 1). Never one outside the support.
+pub(crate) fn pick(u: f64, law: &Law) -> TokenId {
+    let goal = u * law.total();
+    let mut sum = 0.0;
+    let mut last = law.argmax();
+    for (id, weight) in law.weighted() {
+        sum += weight;
+        last = id;
+        if goal < sum {
+            break;
+        }
+    }
+    last
 }
 
 #[cfg(test)]
@@ -188,7 +199,9 @@ mod tests {
     #[test]
     fn names_are_distinct_streams() {
         let mut seen = std::collections::BTreeSet::new();
-        for purpose in [Purpose::Draft, Purpose::Accept, Purpose::Next] {
+        let purposes =
+            [Purpose::Draft, Purpose::Accept, Purpose::Next, Purpose::Block, Purpose::Traverse];
+        for purpose in purposes {
             for base in [0, 1, 1 << 32, 1 << 55] {
                 for node in [0, 1, 2] {
                     for sample in [0, 1] {

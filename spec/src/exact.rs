@@ -199,6 +199,40 @@ pub fn emitted(
     Ok(emitted)
 }
 
+/// The exact law of the first `len` tokens of as many rounds as that takes. `target` gives the law
+/// after any tokens; `draft` is told how the round begins and fills a proposal of at most `limit`
+/// nodes.
+///
+/// Rounds use numbers of their own, as [`RoundDraws`](crate::RoundDraws) of different bases are, so
+/// each is a round of [`emitted`] from where the last one ended.
+///
+/// # Errors
+/// As [`emitted`].
+pub fn rounds(
+    rule: &dyn RatioRule,
+    limit: usize,
+    target: &dyn Fn(&[TokenId]) -> Law,
+    mut draft: impl FnMut(&[TokenId], &mut Builder<'_>, &mut dyn Choices) -> Result<(), ProposalError>,
+    len: usize,
+) -> Result<Runs, WalkError> {
+    let mut open = Runs::from([(Vec::new(), 1.0)]);
+    let mut runs = Runs::new();
+    // A round's run extends its prefix, so it sorts after it and no prefix is met twice.
+    while let Some((prefix, mass)) = open.pop_first() {
+        if prefix.len() >= len {
+            *runs.entry(prefix[..len].to_vec()).or_default() += mass;
+            continue;
+        }
+        let after = |path: &[TokenId]| target(&[&prefix, path].concat());
+        let round =
+            emitted(rule, limit, &after, |builder, choices| draft(&prefix, builder, choices))?;
+        for ((_, tokens), p) in &round.outcomes {
+            *open.entry([&prefix[..], tokens].concat()).or_default() += mass * p;
+        }
+    }
+    Ok(runs)
+}
+
 /// The target's own law of `len` tokens.
 pub fn joint(target: &dyn Fn(&[TokenId]) -> Law, len: usize) -> Runs {
     let mut runs = Runs::new();

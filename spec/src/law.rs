@@ -217,7 +217,7 @@ impl Law {
 
 /// Sum in eight interleaved parts: one fixed order, in which the additions need not wait for each
 /// other.
-fn sum(weights: &[f64]) -> f64 {
+pub(crate) fn sum(weights: &[f64]) -> f64 {
     let mut parts = [0.0; 8];
     let chunks = weights.chunks_exact(parts.len());
     let rest: f64 = chunks.remainder().iter().sum();

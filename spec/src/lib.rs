@@ -14,8 +14,8 @@
 //!
 //! Layout: [`Sampling`], [`History`], [`Constraint`] → [`law()`] → [`Law`]; [`Draws`] (named random
 //! numbers) and [`Choices`] (how a ratio test meets them); [`Proposal`], [`Builder`]; [`Verifier`]
-//! with [`Coupled`] and [`Token`]; [`exact`], the oracle that enumerates; [`Drafter`] with
-//! [`Ngram`]; [`Controller`].
+//! with [`Coupled`], [`Token`], [`Block`] and [`Traversal`]; [`exact`], the oracle that enumerates;
+//! [`Drafter`] with [`Ngram`], [`VocabMap`]; [`Controller`].
 #![forbid(unsafe_code)]
 
 mod builder;
@@ -36,6 +36,7 @@ mod rows;
 mod sampling;
 mod select;
 mod verify;
+mod vocab_map;
 
 #[cfg(test)]
 mod tests;
@@ -57,4 +58,7 @@ pub use proposal::{Node, Origin, Proposal, ProposalError};
 pub use race::{coupled_sample, coupled_top};
 pub use rows::{LogitRows, RowError, TargetRows};
 pub use sampling::{Sampling, SamplingError};
-pub use verify::{Coupled, RatioRule, Round, Token, Verdict, Verifier, VerifyError};
+pub use verify::{
+    Block, Coupled, RatioRule, Round, Token, Traversal, Verdict, Verifier, VerifyError,
+};
+pub use vocab_map::{VocabMap, VocabMapError};

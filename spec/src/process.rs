@@ -26,6 +26,9 @@ pub struct Scratch {
     pub(crate) order: Vec<u32>,
     spare_ids: Vec<Vec<TokenId>>,
     spare_weights: Vec<Vec<f64>>,
+    /// Of [`LogitRows`](crate::LogitRows), lent to the one that is in use.
+    pub(crate) path: Vec<TokenId>,
+    pub(crate) made: Vec<(Option<u32>, Law)>,
 }
 
 /// Laws kept for reuse at most; more than a round needs at once is never held.

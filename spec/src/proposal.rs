@@ -202,6 +202,15 @@ impl Proposal {
         out.reverse();
     }
 
+    /// The nodes from the root down to `node`, itself last, into `out`: what its row attends to after
+    /// the committed tokens.
+    pub fn path_nodes(&self, node: u32, out: &mut Vec<u32>) {
+        out.clear();
+        let parent = |&n: &u32| self.node(n).and_then(|node| node.parent);
+        out.extend(std::iter::successors(Some(node), parent));
+        out.reverse();
+    }
+
     /// Checks every token against the size of the target's vocabulary.
     ///
     /// # Errors

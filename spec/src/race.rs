@@ -11,9 +11,9 @@ use crate::{Law, TokenId};
 /// point law gives its point.
 #[must_use]
 pub fn coupled_sample(law: &Law, draws: &Draws, position: u64) -> TokenId {
-    let mut best = Vec::with_capacity(1);
-    run(law, draws, position, 1, &mut best);
-    best.first().map_or_else(|| law.argmax(), |&(_, id)| id)
+    let mut best = [NOBODY];
+    run(law, draws, position, &mut best);
+    best.into_iter().find(|&place| place != NOBODY).map_or_else(|| law.argmax(), |(_, id)| id)
 }
 
 /// The `width` tokens of `law` that are first in the race at `position`, best first: the children
@@ -21,37 +21,37 @@ pub fn coupled_sample(law: &Law, draws: &Draws, position: u64) -> TokenId {
 /// [`coupled_sample`]; fewer if the support is smaller.
 #[must_use]
 pub fn coupled_top(law: &Law, draws: &Draws, position: u64, width: usize) -> Vec<TokenId> {
-    let mut best = Vec::with_capacity(width.min(law.parts().1.len()));
-    run(law, draws, position, width, &mut best);
-    best.into_iter().map(|(_, id)| id).collect()
+    let mut best = vec![NOBODY; width.min(law.parts().1.len())];
+    run(law, draws, position, &mut best);
+    best.into_iter().filter(|&place| place != NOBODY).map(|(_, id)| id).collect()
 }
 
-/// Runs the race and leaves the `width` best (score, id) in `best`, ascending.
+/// A place in the race that nobody has taken: behind everyone.
+const NOBODY: (f64, TokenId) = (f64::INFINITY, TokenId::MAX);
+
+/// Runs the race for as many places as `best` has, all empty before, and leaves (score, id) in
+/// them, ascending.
 ///
 /// A group of ids is skipped if its least noise over its largest weight is above the worst score
 /// kept: rounding is monotone, so no member could do better. The likeliest token runs first to make
 /// that bound tight at once; a vocabulary of 152 k costs about 2,400 blocks instead of 76 k.
-fn run(law: &Law, draws: &Draws, position: u64, width: usize, best: &mut Vec<(f64, TokenId)>) {
-    best.clear();
-    if width == 0 {
-        return;
-    }
+fn run(law: &Law, draws: &Draws, position: u64, best: &mut [(f64, TokenId)]) {
+    let Some(last) = best.len().checked_sub(1) else { return };
     let favourite = law.argmax();
     // The scaling of laws gives the likeliest token weight 1.
-    enter(best, width, (draws.exponential(position, favourite), favourite));
+    enter(best, (draws.exponential(position, favourite), favourite));
     let mut members = |group: u32, ids: Option<&[TokenId]>, weights: &[f64]| {
         let noise = draws.group_noise(position, group);
         let top = largest(weights);
-        let full = best.len() == width;
-        if top == 0.0 || full && noise.least / top > best[width - 1].0 {
+        if top == 0.0 || noise.least / top > best[last].0 {
             return;
         }
         for (index, &weight) in weights.iter().enumerate() {
             let id = ids.map_or_else(|| group * GROUP + index as u32, |ids| ids[index]);
-            let beaten = best.len() == width && noise.least / weight > best[width - 1].0;
+            let beaten = noise.least / weight > best[last].0;
             if weight > 0.0 && id != favourite && !beaten {
                 let score = draws.token_noise(position, id, noise) / weight;
-                enter(best, width, (score, id));
+                enter(best, (score, id));
             }
         }
     };
@@ -85,11 +85,11 @@ fn largest(weights: &[f64]) -> f64 {
 }
 
 /// Inserts a runner among the best, lower ids first among equal scores.
-fn enter(best: &mut Vec<(f64, TokenId)>, width: usize, runner: (f64, TokenId)) {
-    let at = best.partition_point(|&(score, id)| (score, id) < runner);
-    if at < width {
-        best.truncate(width - 1);
-        best.insert(at, runner);
+fn enter(best: &mut [(f64, TokenId)], runner: (f64, TokenId)) {
+    let at = best.partition_point(|&place| place < runner);
+    if let Some(behind) = best.get_mut(at..).filter(|behind| !behind.is_empty()) {
+        behind.rotate_right(1);
+        behind[0] = runner;
     }
 }
 

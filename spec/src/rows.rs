@@ -56,7 +56,7 @@ pub struct LogitRows<'a> {
     constraint: Option<&'a dyn Constraint>,
     scratch: &'a mut Scratch,
     path: Vec<TokenId>,
-    /// Rows asked for so far. A verifier walks a path, so there are few.
+    /// Rows asked for so far: those on a path under most rules, at most one per node.
     made: Vec<(Option<u32>, Law)>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> LogitRows<'a> {
         constraint: Option<&'a dyn Constraint>,
         scratch: &'a mut Scratch,
     ) -> Self {
-        let (path, made) = (Vec::new(), Vec::new());
+        let (path, made) = (std::mem::take(&mut scratch.path), std::mem::take(&mut scratch.made));
         let used = vocab;
         Self { logits, vocab, used, proposal, sampling, history, constraint, scratch, path, made }
     }
@@ -126,5 +126,7 @@ impl Drop for LogitRows<'_> {
         for (_, law) in self.made.drain(..) {
             self.scratch.recycle(law);
         }
+        self.scratch.made = std::mem::take(&mut self.made);
+        self.scratch.path = std::mem::take(&mut self.path);
     }
 }

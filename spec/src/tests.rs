@@ -2,8 +2,11 @@
 
 mod coupled;
 mod exact_law;
+mod figures;
 mod hostile;
+mod plan;
 mod rows;
 mod sampled_law;
 mod statistics;
 mod teeth;
+mod vocab;

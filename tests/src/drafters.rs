@@ -3,12 +3,15 @@
 use redline::TokenId;
 use redline_spec::{DraftError, DraftJob, Drafter, Proposal};
 
+use crate::requests::Random;
+
 /// What one job comes to. The proposal arrives empty.
 type Propose = Box<dyn FnMut(&DraftJob<'_>, &mut Proposal) -> Result<(), DraftError> + Send>;
 
 /// A drafter that always offers, and proposes what its closure says.
 pub struct Closure {
     name: &'static str,
+    trees: bool,
     propose: Propose,
 }
 
@@ -18,13 +21,25 @@ impl Closure {
         name: &'static str,
         propose: impl FnMut(&DraftJob<'_>, &mut Proposal) -> Result<(), DraftError> + Send + 'static,
     ) -> Box<dyn Drafter> {
-        Box::new(Self { name, propose: Box::new(propose) })
+        Box::new(Self { name, trees: false, propose: Box::new(propose) })
+    }
+
+    /// One that says at start that what it proposes may branch.
+    pub fn of_trees(
+        name: &'static str,
+        propose: impl FnMut(&DraftJob<'_>, &mut Proposal) -> Result<(), DraftError> + Send + 'static,
+    ) -> Box<dyn Drafter> {
+        Box::new(Self { name, trees: true, propose: Box::new(propose) })
     }
 }
 
 impl Drafter for Closure {
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn draws_trees(&self) -> bool {
+        self.trees
     }
 
     fn offer(&mut self, _seq: u64, _tokens: &[TokenId]) -> usize {
@@ -81,5 +96,15 @@ pub fn forest(vocab: TokenId, known: Vec<Vec<TokenId>>) -> Box<dyn Drafter> {
             parent = Some(right);
         }
         Ok(())
+    })
+}
+
+/// A drafter that knows the future up to where, by chance, it stops telling: so many right tokens, then wrong ones.
+pub fn wavering(vocab: TokenId, known: Vec<Vec<TokenId>>, seed: u64) -> Box<dyn Drafter> {
+    let mut random = Random(seed);
+    Closure::boxed("wavering", move |job, proposal| {
+        let right = random.below(job.budget + 1);
+        let told = future(&known, job.tokens).iter().enumerate();
+        chain(job, proposal, told.map(|(i, &t)| if i < right { t } else { (t + 1) % vocab }))
     })
 }

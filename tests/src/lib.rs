@@ -1,8 +1,9 @@
 //! Shared by the integration tests.
 //!
-//! [`rig`]: an engine over a tiny model, and running requests on it with everything checked that can be;
-//! [`requests`]: requests of all sorts; [`oracle`]: plain decoding without an engine; [`runners`] and
-//! [`drafters`]: parts that misbehave or tell what they saw; [`stats`]: goodness of fit.
+//! [`simulate`]: the simulator; [`stats`]: goodness of fit. And, with the feature `engine`: [`rig`], an engine over a
+//! tiny model, and running requests on it with everything checked that can be; [`requests`]: requests of all sorts;
+//! [`oracle`]: plain decoding without an engine; [`runners`] and [`drafters`]: parts that misbehave or tell what they
+//! saw; [`proof`]: a target that proves every row; [`patience`]: waiting for an engine on a thread of its own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,11 +11,23 @@
     reason = "a helper that fails is a failed test"
 )]
 
+#[cfg(feature = "engine")]
 pub mod drafters;
+#[cfg(feature = "engine")]
 pub mod oracle;
+#[cfg(feature = "engine")]
+pub mod patience;
+#[cfg(feature = "engine")]
+pub mod proof;
+#[cfg(feature = "engine")]
 pub mod requests;
+#[cfg(feature = "engine")]
 pub mod rig;
+#[cfg(feature = "engine")]
 pub mod runners;
+#[cfg(feature = "engine")]
 pub mod shadow;
+pub mod simulate;
 pub mod stats;
+#[cfg(feature = "engine")]
 pub mod words;

@@ -1,7 +1,8 @@
 //! `redline-tests`: shows on real models that redline's promises hold.
 //!
 //! Each check prints JSON objects on standard output and what a person wants to know on standard error. An object with
-//! a `verdict` is a row of `scripts/show`. Exit codes: 0 nothing failed, 1 something did, 2 the command can't be used.
+//! a `verdict` is a row of `scripts/show`. Exit codes: 0 nothing failed, 1 something did, 2 the command can't be used,
+//! 3 `simulate` found a rule broken.
 
 mod show;
 

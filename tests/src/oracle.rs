@@ -10,15 +10,15 @@ use crate::words::EOS;
 
 const BLOCK: u32 = 32;
 
-/// The tokens that `request` must give (its stop strings left aside), computed token by token.
-pub fn oracle(model: &mut dyn ModelRunner, request: &GenerateRequest) -> Vec<TokenId> {
+/// The tokens that a sample of `request` must give (its stop strings left aside), computed token by token.
+pub fn oracle(model: &mut dyn ModelRunner, request: &GenerateRequest, sample: u32) -> Vec<TokenId> {
     let Prompt::Tokens(prompt) = &request.prompt else { panic!("the oracle takes tokens") };
     let blocks = ((prompt.len() + request.max_tokens) as u32).div_ceil(BLOCK);
     // Backwards, so that block tables matter.
     let table: Vec<_> = (0..blocks).rev().map(BlockId).collect();
     model.allocate(blocks, BLOCK).unwrap();
 
-    let draws = Draws { seed: request.seed.unwrap(), sample: 0 };
+    let draws = Draws { seed: request.seed.unwrap(), sample };
     let filter = TokenFilter::ban(request.banned.iter().copied());
     let constraint = (!request.banned.is_empty()).then_some(&filter as &dyn Constraint);
     let (mut history, mut scratch) = (History::new(prompt), Scratch::default());

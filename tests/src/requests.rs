@@ -110,3 +110,14 @@ pub fn prompt(seed: u64, length: usize) -> Vec<TokenId> {
     let mut random = Random(seed);
     (0..length).map(|_| random.below(VOCAB - 2) as TokenId).collect()
 }
+
+/// Prompt and output of each request.
+pub fn whole(requests: &[GenerateRequest], outputs: &[RequestOutput]) -> Vec<Vec<TokenId>> {
+    let pairs = requests.iter().zip(outputs);
+    pairs
+        .map(|(request, output)| match &request.prompt {
+            Prompt::Tokens(tokens) => [&tokens[..], &output.token_ids].concat(),
+            _ => Vec::new(),
+        })
+        .collect()
+}

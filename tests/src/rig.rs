@@ -4,8 +4,8 @@ use redline::model::tiny::Tiny;
 use redline::spec::{Drafter, Ngram, NgramConfig, Verifier};
 use redline::{
     BLOCK_SIZE, DraftLength, DraftModel, Engine, EngineOptions, Event, FinishReason,
-    GenerateRequest, ModelRunner, Origin, RequestId, RequestOutput, RunOptions, Target, TokenEvent,
-    assemble, verifier,
+    GenerateRequest, LoadError, ModelRunner, Origin, RequestId, RequestOutput, RunOptions, Target,
+    TokenEvent, assemble, verifier,
 };
 use redline_kv_cache::LaneGeometry;
 
@@ -105,6 +105,11 @@ impl Default for Rig {
 impl Rig {
     /// The engine.
     pub fn build(self) -> Engine {
+        self.try_build().unwrap()
+    }
+
+    /// The engine, or why there can be none.
+    pub fn try_build(self) -> Result<Engine, LoadError> {
         let lane = self.drafter.as_ref().and_then(|drafter| drafter.lane());
         let lanes = [
             Some(self.target.info().lane),
@@ -126,7 +131,7 @@ impl Rig {
         };
         let tokenizer = self.text.then(tokenizer);
         let target = Target { runner: self.target, tokenizer, template: None };
-        assemble(target, self.drafter, self.rule, self.length, &options).unwrap()
+        assemble(target, self.drafter, self.rule, self.length, &options)
     }
 }
 
@@ -171,20 +176,54 @@ pub fn said(outputs: &[RequestOutput]) -> Vec<Said> {
     outputs.iter().map(Said::from).collect()
 }
 
-/// Submits all requests, runs to the end, checks what must always hold; outputs in order of submission.
+/// Submits all requests, runs to the end, checks what must always hold; outputs in order of submission, those of
+/// one request in order of samples.
 pub fn run(engine: &mut Engine, requests: &[GenerateRequest]) -> Vec<RequestOutput> {
-    let submit = |request: &GenerateRequest| engine.submit(request.clone()).unwrap();
-    let ids: Vec<_> = requests.iter().map(submit).collect();
-    drain(engine, &ids)
+    let submit = |request: &GenerateRequest| {
+        let id = engine.submit(request.clone()).unwrap();
+        (0..request.samples).map(move |sample| (id, sample))
+    };
+    let mut names: Vec<_> = requests.iter().flat_map(submit).collect();
+    drain_names(engine, &mut names, |_, _, _| {})
 }
 
-/// Runs to the end; checks; outputs of `ids` in their order.
+/// Runs to the end; checks; outputs of `ids`, which have one sample each, in their order.
 pub fn drain(engine: &mut Engine, ids: &[RequestId]) -> Vec<RequestOutput> {
-    let mut tokens: Vec<Vec<TokenEvent>> = vec![Vec::new(); ids.len()];
-    let mut outputs: Vec<Option<RequestOutput>> = vec![None; ids.len()];
+    drain_with(engine, &mut ids.to_vec(), |_, _, _| {})
+}
+
+/// Like [`drain`], with `before` called before every step with the number of steps so far. It may submit and add to the
+/// ids, and cancel.
+pub fn drain_with(
+    engine: &mut Engine,
+    ids: &mut Vec<RequestId>,
+    mut before: impl FnMut(&mut Engine, &mut Vec<RequestId>, usize),
+) -> Vec<RequestOutput> {
+    let mut names: Vec<_> = ids.iter().map(|&id| (id, 0)).collect();
+    drain_names(engine, &mut names, |engine, names, steps| {
+        before(engine, ids, steps);
+        names.extend(ids[names.len()..].iter().map(|&id| (id, 0)));
+    })
+}
+
+/// A request and one of its samples.
+type Name = (RequestId, usize);
+
+fn drain_names(
+    engine: &mut Engine,
+    ids: &mut Vec<Name>,
+    mut before: impl FnMut(&mut Engine, &mut Vec<Name>, usize),
+) -> Vec<RequestOutput> {
+    let mut tokens: Vec<Vec<TokenEvent>> = Vec::new();
+    let mut outputs: Vec<Option<RequestOutput>> = Vec::new();
+    let mut steps = 0;
     while engine.has_work() {
+        before(engine, ids, steps);
+        engine.audit().unwrap();
+        tokens.resize(ids.len(), Vec::new());
+        outputs.resize(ids.len(), None);
         for event in engine.step() {
-            let at = ids.iter().position(|&id| id == event.id()).unwrap();
+            let at = ids.iter().position(|&id| id == event.name()).unwrap();
             assert!(outputs[at].is_none(), "an event after the last");
             match event {
                 Event::Tokens { tokens: new, .. } => tokens[at].extend(new),
@@ -192,19 +231,23 @@ pub fn drain(engine: &mut Engine, ids: &[RequestId]) -> Vec<RequestOutput> {
             }
         }
         engine.audit().unwrap();
+        steps += 1;
     }
     assert_clean(engine);
     let outputs: Vec<_> = outputs.into_iter().map(|output| output.expect("an end")).collect();
-    for (output, tokens) in outputs.iter().zip(&tokens) {
+    for ((output, tokens), &(_, sample)) in outputs.iter().zip(&tokens).zip(&*ids) {
+        assert_eq!(output.sample, sample);
         check_events(output, tokens);
     }
+    assert_eq!(engine.integrity_failures(), 0);
     outputs
 }
 
 /// No blocks held, nothing waiting, books in order.
 pub fn assert_clean(engine: &Engine) {
     engine.audit().unwrap();
-    assert_eq!(engine.kv().usage().used, 0, "blocks are still held");
+    let usage = engine.kv().usage();
+    assert_eq!((usage.used, usage.free), (0, usage.total), "blocks are still held");
     assert_eq!(engine.scheduler().running_len() + engine.scheduler().waiting_len(), 0);
 }
 
@@ -215,7 +258,9 @@ fn check_events(output: &RequestOutput, events: &[TokenEvent]) {
     let text: String = events.iter().map(|event| event.text.as_str()).collect();
     match output.finish_reason {
         FinishReason::Stop | FinishReason::Length => assert_eq!(text, output.text),
-        FinishReason::Cancelled | FinishReason::Error => assert!(output.text.starts_with(&text)),
+        FinishReason::Cancelled | FinishReason::Timeout | FinishReason::Error => {
+            assert!(output.text.starts_with(&text));
+        }
     }
     let stats = &output.speculation;
     let drafts = events.iter().filter(|event| event.origin == Origin::Draft).count();

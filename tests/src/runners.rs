@@ -1,7 +1,7 @@
 //! [`ModelRunner`]s that fail, spoil rows, or are no model at all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redline::{Batch, ModelInfo, ModelRunner, Rows, RunnerError, TokenId};
@@ -20,6 +20,8 @@ pub struct Watched {
     pub passes: Arc<AtomicUsize>,
     /// Calls of `relocate` with something to do, failed ones included.
     pub relocations: Arc<AtomicUsize>,
+    /// Rows of each pass that was done.
+    pub rows: Arc<Mutex<Vec<usize>>>,
     /// How long a pass takes on top.
     pub delay: Duration,
     /// Whether pass number `n` (from 1) fails.
@@ -35,6 +37,7 @@ impl Watched {
             inner,
             passes: Arc::default(),
             relocations: Arc::default(),
+            rows: Arc::default(),
             delay: Duration::ZERO,
             fails: Box::new(|_| false),
             relocation_fails: Box::new(|_| false),
@@ -57,6 +60,7 @@ impl ModelRunner for Watched {
         if (self.fails)(pass) {
             return Err(other(format!("pass {pass} was told to fail")));
         }
+        self.rows.lock().unwrap().push(batch.rows.len());
         self.inner.forward(batch, out)
     }
 

@@ -35,7 +35,7 @@ fn assert_all_accepted(outputs: &[RequestOutput], length: usize, what: &str) {
 #[test]
 fn a_model_accepts_all_of_its_own_drafts() {
     let requests = endless(8, 12);
-    for rule in ["coupled", "token"] {
+    for rule in ["coupled", "token", "block", "traversal"] {
         for (length, seqs, prefix_cache) in
             [(1, 8, true), (4, 1, false), (4, 8, true), (8, 12, true)]
         {

@@ -1,49 +1,19 @@
 //! The async handle: order, ends, cancelling, readers that do not read, shutting down.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redline::{
     AsyncEngine, AsyncError, EVENTS_BUFFERED, Event, FinishReason, GenerateRequest, Prompt,
-    RequestId, RequestStream, TokenId,
+    RequestId, RequestStream,
 };
+use redline_tests::patience::{idle, slow, soon};
 use redline_tests::requests::{greedy, mixed};
 use redline_tests::rig::{Draft, Rig, Said, run};
-use redline_tests::runners::{Table, Watched};
+use redline_tests::runners::Table;
 use redline_tests::words::VOCAB;
-
-/// Nothing here takes long; what hangs fails.
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it hangs")
-}
-
-/// Waits until nothing is under way.
-async fn idle(engine: &AsyncEngine) {
-    soon(async {
-        while engine.in_flight() > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
-}
-
-/// A target that counts on from the last token, slowly; the number of its passes; what lives as long as it.
-fn slow(delay_us: u64) -> (Rig, Arc<AtomicUsize>, Arc<()>) {
-    let alive = Arc::new(());
-    let held = Arc::clone(&alive);
-    let table = Table::new(VOCAB, 4096, move |seen, logits| {
-        let _ = &held;
-        let next = seen.last().map_or(0, |token| (token + 1) % (VOCAB as TokenId - 2));
-        logits[next as usize] = 1.0;
-    });
-    let mut target = Watched::new(Box::new(table));
-    target.delay = Duration::from_micros(delay_us);
-    let passes = Arc::clone(&target.passes);
-    (Rig { target: Box::new(target), ..Rig::default() }, passes, alive)
-}
 
 #[tokio::test]
 async fn events_come_in_order_and_end_once() {
@@ -59,7 +29,7 @@ async fn events_come_in_order_and_end_once() {
         let (mut ids, mut text) = (Vec::new(), String::new());
         let output = loop {
             match soon(stream.next()).await.expect("an end") {
-                Event::Tokens { id, tokens } => {
+                Event::Tokens { id, tokens, .. } => {
                     assert_eq!(id, stream.id());
                     ids.extend(tokens.iter().map(|token| token.id));
                     tokens.iter().for_each(|token| text.push_str(&token.text));
@@ -117,6 +87,20 @@ async fn a_reader_that_never_reads_is_cancelled_alone() {
     assert_eq!(soon(after.finish()).await.unwrap().token_ids.len(), 30);
 }
 
+/// How far a reader may be behind is counted per sample: what is in time for one sample must be for many.
+#[tokio::test]
+async fn every_sample_has_room_for_its_events() {
+    let (rig, _, _) = slow(0);
+    let engine = AsyncEngine::spawn(rig.build()).unwrap();
+    let request = GenerateRequest { samples: 8, ..greedy(&[1], EVENTS_BUFFERED / 8 + 40) };
+    let stream = soon(engine.submit(request)).await.unwrap();
+    // Nobody reads while it runs.
+    idle(&engine).await;
+    let outputs = soon(stream.finish_all()).await;
+    let ends: Vec<_> = outputs.iter().map(|output| output.finish_reason).collect();
+    assert_eq!(ends, [FinishReason::Length; 8]);
+}
+
 #[tokio::test]
 async fn cancel_by_id() {
     let (rig, _, _) = slow(200);
@@ -172,6 +156,39 @@ async fn shutting_down_ends_every_stream() {
     soon(engine.shut_down()).await;
 }
 
+/// The shut-down is on its way while the engine computes; what is submitted behind it is answered all the same.
+#[tokio::test]
+async fn a_request_behind_the_shut_down_is_answered() {
+    // The first pass does not end before the gate opens, so that commands pile up.
+    let (gate, closed) = std::sync::mpsc::channel::<()>();
+    let target = Table::new(VOCAB, 64, move |_, logits| {
+        let _ = closed.recv();
+        logits[1] = 1.0;
+    });
+    let engine = AsyncEngine::spawn(Rig { target: Box::new(target), ..Rig::default() }.build());
+    let engine = engine.unwrap();
+    let running = soon(engine.submit(greedy(&[1], 50))).await.unwrap();
+    let closing = engine.clone();
+    let closing = tokio::spawn(async move { closing.shut_down().await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let submit = |n| {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.submit(greedy(&[n], 3)).await })
+    };
+    let behind: Vec<_> = (0..3).map(submit).collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    drop(gate);
+    for answer in behind {
+        // One that overtook the shut-down runs, and is cancelled by it.
+        match soon(answer).await.unwrap() {
+            Ok(stream) => assert!(soon(stream.finish()).await.is_some()),
+            Err(refused) => assert!(matches!(refused, AsyncError::ShutDown)),
+        }
+    }
+    soon(closing).await.unwrap();
+    assert!(soon(running.finish()).await.is_some(), "it is told its end");
+}
+
 #[tokio::test]
 async fn without_handles_the_engine_ends() {
     let (rig, _, alive) = slow(0);
@@ -210,4 +227,66 @@ async fn refused_requests_leave_nothing() {
     assert_eq!(engine.in_flight(), 0);
     let stream = soon(engine.submit(greedy(&[1], 5))).await.unwrap();
     assert_eq!(soon(stream.finish()).await.unwrap().token_ids, [2, 3, 4, 5, 6]);
+}
+
+#[tokio::test]
+async fn several_samples_come_over_one_stream() {
+    let request = GenerateRequest { samples: 3, ..mixed(42, 3).remove(2) };
+    let expected = run(&mut Rig::default().build(), std::slice::from_ref(&request));
+    let engine = AsyncEngine::spawn(Rig::default().build()).unwrap();
+    let mut stream = soon(engine.submit(request.clone())).await.unwrap();
+    let mut ends = 0;
+    while let Some(event) = soon(stream.next()).await {
+        ends += usize::from(matches!(event, Event::Finished { .. }));
+        // Before the last end is read the engine may have ended it already, or not.
+        assert!(ends < 3 || engine.in_flight() == 0);
+    }
+    assert_eq!(ends, 3);
+    let stream = soon(engine.submit(request)).await.unwrap();
+    let outputs = soon(stream.finish_all()).await;
+    let said = |outputs: &[_]| outputs.iter().map(Said::from).collect::<Vec<_>>();
+    assert_eq!(said(&outputs), said(&expected));
+    soon(engine.shut_down()).await;
+}
+
+#[tokio::test]
+async fn who_drains_refuses_and_finishes() {
+    let (rig, _, alive) = slow(500);
+    let engine = AsyncEngine::spawn(rig.build()).unwrap();
+    let mut stream = soon(engine.submit(greedy(&[1], 200))).await.unwrap();
+    let draining = engine.clone();
+    let drained = tokio::spawn(async move { draining.drain().await });
+    soon(async {
+        while !matches!(engine.submit(greedy(&[1], 1)).await, Err(AsyncError::ShutDown)) {}
+    })
+    .await;
+    // Whether it still runs by now is up to the machine; it is never cut short.
+    let mut tokens = 0;
+    while let Some(event) = soon(stream.next()).await {
+        match event {
+            Event::Tokens { tokens: new, .. } => tokens += new.len(),
+            Event::Finished { output, .. } => {
+                assert_eq!(output.finish_reason, FinishReason::Length)
+            }
+        }
+    }
+    assert_eq!(tokens, 200);
+    soon(drained).await.unwrap();
+    assert_eq!(Arc::strong_count(&alive), 1, "the engine is gone");
+}
+
+#[tokio::test]
+async fn a_paused_engine_computes_nothing_until_it_goes_on() {
+    let (rig, passes, _) = slow(0);
+    let engine = AsyncEngine::spawn(rig.build()).unwrap();
+    engine.pause().unwrap();
+    let stream = soon(engine.submit(greedy(&[1], 4))).await.unwrap();
+    let cancelled = soon(engine.submit(greedy(&[2], 4))).await.unwrap();
+    assert!(engine.cancel(cancelled.id()).unwrap());
+    let output = soon(cancelled.finish()).await.unwrap();
+    assert_eq!(output.finish_reason, FinishReason::Cancelled);
+    assert_eq!(passes.load(Ordering::SeqCst), 0);
+    engine.resume().unwrap();
+    assert_eq!(soon(stream.finish()).await.unwrap().token_ids, [2, 3, 4, 5]);
+    soon(engine.shut_down()).await;
 }

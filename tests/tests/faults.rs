@@ -1,15 +1,10 @@
 //! Parts that misbehave: only the request they touch fails, by name; the others say what they would have said.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-use std::sync::atomic::Ordering;
-
 use redline::spec::{DraftError, DraftJob, Law, Position, Proposal, Scratch, law};
-use redline::{
-    DraftLength, DraftModel, FinishReason, GenerateRequest, ModelRunner, Prompt, RequestOutput,
-    TokenId,
-};
-use redline_tests::drafters::{Closure, chain, forest, future};
-use redline_tests::requests::{greedy, mixed, prompt};
+use redline::{FinishReason, GenerateRequest, ModelRunner, Prompt, RequestOutput, TokenId};
+use redline_tests::drafters::{Closure, chain, future};
+use redline_tests::requests::{mixed, whole};
 use redline_tests::rig::{Draft, Rig, Said, model, run, said};
 use redline_tests::runners::{Spoilt, Watched};
 use redline_tests::words::VOCAB;
@@ -24,17 +19,6 @@ fn undisturbed() -> (Vec<GenerateRequest>, Vec<RequestOutput>) {
     let outputs = run(&mut Rig::default().build(), &requests);
     assert!(outputs[VICTIM].token_ids.len() >= 12);
     (requests, outputs)
-}
-
-/// Prompt and output of each request.
-fn whole(requests: &[GenerateRequest], outputs: &[RequestOutput]) -> Vec<Vec<TokenId>> {
-    let pairs = requests.iter().zip(outputs);
-    pairs
-        .map(|(request, output)| match &request.prompt {
-            Prompt::Tokens(tokens) => [&tokens[..], &output.token_ids].concat(),
-            _ => Vec::new(),
-        })
-        .collect()
 }
 
 /// The victim failed with these words, having said a prefix of what it would have; nobody else did.
@@ -170,30 +154,6 @@ fn failing(fails: impl Fn(usize) -> bool + Send + 'static) -> Box<dyn ModelRunne
 }
 
 #[test]
-fn a_pass_that_fails_once_is_tried_again() {
-    let (requests, expected) = undisturbed();
-    for draft in [Draft::Ngram, Draft::Model(0.2)] {
-        for n in 1..=20 {
-            let drafter = draft.drafter(1);
-            let rig = Rig { target: failing(move |pass| pass == n), drafter, ..Rig::default() };
-            let mut engine = rig.build();
-            assert_eq!(said(&expected), said(&run(&mut engine, &requests)), "pass {n}, {draft:?}");
-            assert_eq!(engine.scheduler().stats().abandoned, 1);
-        }
-    }
-    // Every third pass, in a pool that preempts.
-    let rig = Rig {
-        target: failing(|pass| pass % 3 == 0),
-        drafter: Draft::Model(0.2).drafter(1),
-        blocks: 13,
-        ..Rig::default()
-    };
-    let mut engine = rig.build();
-    assert_eq!(said(&expected), said(&run(&mut engine, &requests)));
-    assert!(engine.scheduler().stats().preempted > 0);
-}
-
-#[test]
 fn a_pass_that_fails_twice_fails_its_requests_by_name() {
     let (requests, expected) = undisturbed();
     for n in 1..=20 {
@@ -220,42 +180,5 @@ fn a_pass_that_fails_twice_fails_its_requests_by_name() {
         }
         // The engine goes on as if nothing had been.
         assert_eq!(said(&expected), said(&run(&mut engine, &requests)));
-    }
-}
-
-/// A draft pass that fails costs its round the drafts, and nobody anything else.
-#[test]
-fn a_draft_model_that_fails_is_only_slower() {
-    let (requests, expected) = undisturbed();
-    for n in [1, 2, 5, 9] {
-        let mut draft = Watched::new(model(0.2, 1));
-        draft.fails = Box::new(move |pass| pass == n || pass > n + 3);
-        let passes = draft.passes.clone();
-        let drafter = Box::new(DraftModel::new("flaky", Box::new(draft), VOCAB));
-        let mut engine = Rig { drafter: Some(drafter), ..Rig::default() }.build();
-        assert_eq!(said(&expected), said(&run(&mut engine, &requests)));
-        assert!(passes.load(Ordering::Relaxed) > n + 3);
-    }
-}
-
-/// Moves after an accepted tree path that cannot be done: the tokens stand, their KV is computed again.
-#[test]
-fn a_failed_move_is_made_up_for() {
-    let requests: Vec<_> = (0..4).map(|i| greedy(&prompt(60 + i, 30), 40)).collect();
-    let expected = run(&mut Rig::default().build(), &requests);
-    let known = whole(&requests, &expected);
-    for n in 0..8 {
-        let mut target = Watched::new(model(0.0, 1));
-        // 0: all of them.
-        target.relocation_fails = Box::new(move |call| n == 0 || call == n);
-        let calls = target.relocations.clone();
-        let rig = Rig {
-            target: Box::new(target),
-            drafter: Some(forest(VOCAB as TokenId, known.clone())),
-            length: DraftLength::Fixed(9),
-            ..Rig::default()
-        };
-        assert_eq!(said(&expected), said(&run(&mut rig.build(), &requests)), "relocation {n}");
-        assert!(calls.load(Ordering::Relaxed) >= n.max(1));
     }
 }

@@ -77,7 +77,7 @@ fn plain_decoding_is_what_the_oracle_says() {
         run(&mut Setup { seqs: 8, prefix_cache: true, ..PLAIN }.engine("coupled"), &requests);
     let mut target = model(0.0, 1);
     for (request, output) in requests.iter().zip(&outputs) {
-        assert_eq!(oracle(target.as_mut(), request), output.token_ids);
+        assert_eq!(oracle(target.as_mut(), request, 0), output.token_ids);
     }
 }
 
@@ -153,7 +153,9 @@ fn greedy_is_the_same_under_every_rule() {
         [(Draft::Ngram, AMPLE), (Draft::Model(0.15), TIGHT), (Draft::None, AMPLE)]
     {
         let setup = Setup { draft, length: DraftLength::Fixed(4), seqs: 8, blocks, ..PLAIN };
-        assert_same(&expected, &said(&run(&mut setup.engine("token"), &requests)), &setup);
+        for rule in ["token", "block", "traversal"] {
+            assert_same(&expected, &said(&run(&mut setup.engine(rule), &requests)), &setup);
+        }
     }
 }
 

@@ -156,14 +156,15 @@ fn p_value(counts: &[u64]) -> f64 {
 #[test]
 fn the_law_is_the_targets_under_every_rule() {
     assert!((joint().iter().sum::<f64>() - 1.0).abs() < 1e-12);
-    for (rule, k, width) in [("token", 1, 1), ("token", 3, 1), ("coupled", 1, 1), ("coupled", 3, 1)]
+    for (rule, k) in
+        [("token", 1), ("token", 3), ("block", 3), ("traversal", 3), ("coupled", 1), ("coupled", 3)]
     {
         let verifier = redline::verifier(rule).unwrap();
-        let p = p_value(&sample(verifier, drafter(width, false), k, 60_000));
+        let p = p_value(&sample(verifier, drafter(1, false), k, 60_000));
         assert!(p > 1e-3, "{rule}, K = {k}: p = {p:e}");
     }
-    // Trees: siblings without replacement under `token`, the top of the race under `coupled`.
-    for rule in ["token", "coupled"] {
+    // Trees: the top of the race under `coupled`, siblings without replacement under the others.
+    for rule in ["token", "traversal", "coupled"] {
         let p = p_value(&sample(redline::verifier(rule).unwrap(), drafter(2, false), 4, 60_000));
         assert!(p > 1e-3, "trees under {rule}: p = {p:e}");
     }

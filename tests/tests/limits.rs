@@ -3,54 +3,13 @@
 
 use redline::model::tiny::Tiny;
 use redline::{
-    DraftLength, DraftModel, Event, FinishReason, GenerateRequest, Prompt, RequestId,
-    RequestOutput, RunOptions, Sampling, SubmitRefused, TokenId,
+    DraftLength, DraftModel, FinishReason, GenerateRequest, Prompt, RequestId, RequestOutput,
+    RunOptions, Sampling, SubmitRefused, TokenId,
 };
-use redline_tests::requests::{Random, greedy, mixed, prompt};
-use redline_tests::rig::{Draft, Rig, Said, assert_clean, drain, run, said, tiny};
+use redline_tests::drafters::Closure;
+use redline_tests::requests::{greedy, mixed, prompt};
+use redline_tests::rig::{Draft, Rig, assert_clean, drain, run, said, tiny};
 use redline_tests::words::VOCAB;
-
-#[test]
-fn cancel_at_random_steps() {
-    let requests = mixed(31, 12);
-    let expected = run(&mut Rig::default().build(), &requests);
-    for seed in 0..24 {
-        let mut random = Random(seed);
-        let draft = [Draft::None, Draft::Ngram, Draft::Model(0.2)][random.below(3)];
-        let blocks = [13, 256][random.below(2)];
-        let seqs = 1 + random.below(8);
-        let mut engine = Rig { drafter: draft.drafter(1), blocks, seqs, ..Rig::default() }.build();
-        let submit = |request: &GenerateRequest| engine.submit(request.clone()).unwrap();
-        let ids: Vec<_> = requests.iter().map(submit).collect();
-        let mut ended: Vec<Option<RequestOutput>> = vec![None; ids.len()];
-        let mut cancelled = vec![false; ids.len()];
-        while engine.has_work() {
-            if random.below(3) == 0 {
-                let victim = random.below(ids.len());
-                let known = engine.cancel(ids[victim]);
-                assert_eq!(known, ended[victim].is_none() && !cancelled[victim]);
-                cancelled[victim] |= known;
-                engine.audit().unwrap();
-            }
-            for event in engine.step() {
-                if let Event::Finished { id, output } = event {
-                    let at = ids.iter().position(|&other| other == id).unwrap();
-                    assert!(ended[at].replace(*output).is_none(), "one end");
-                }
-            }
-        }
-        assert_clean(&engine);
-        for (i, output) in ended.into_iter().enumerate() {
-            let output = output.expect("an end");
-            if cancelled[i] {
-                assert_eq!(output.finish_reason, FinishReason::Cancelled);
-                assert!(expected[i].token_ids.starts_with(&output.token_ids));
-            } else {
-                assert_eq!(Said::from(&expected[i]), Said::from(&output), "request {i}");
-            }
-        }
-    }
-}
 
 #[test]
 fn cancel_where_there_is_little_to_cancel() {
@@ -174,19 +133,6 @@ fn against_plain(draft: &Tiny, requests: &[GenerateRequest]) -> (Vec<RequestOutp
 }
 
 #[test]
-fn a_draft_model_with_a_shorter_context() {
-    let draft = Tiny { context: 64, ..tiny(0.0) };
-    let requests: Vec<_> = [10, 50, 63, 64, 70].map(|n| greedy(&prompt(n, n as usize), 80)).into();
-    let (outputs, same) = against_plain(&draft, &requests);
-    assert!(same);
-    let drafted: Vec<_> = outputs.iter().map(|output| output.speculation.drafted).collect();
-    assert!(drafted[0] > 20, "{drafted:?}");
-    assert_eq!(drafted[3..], [0, 0], "beyond the draft's context");
-    let stats = &outputs[0].speculation;
-    assert_eq!(stats.accepted, stats.drafted, "up to the last position it can hold");
-}
-
-#[test]
 fn a_draft_model_with_another_vocabulary() {
     for vocab in [40, 63, 65, 100] {
         let mut requests = mixed(vocab, 10);
@@ -210,4 +156,17 @@ fn more_seats_than_requests() {
     let mut engine = Rig { seqs: 64, drafter: Draft::Ngram.drafter(1), ..Rig::default() }.build();
     assert_eq!(expected, said(&run(&mut engine, &requests)));
     assert_eq!(run(&mut engine, &[]), []);
+}
+
+#[test]
+fn a_rule_that_takes_no_trees_refuses_a_drafter_of_trees_at_start() {
+    let build = |rule| {
+        let drafter = Some(Closure::of_trees("forest", |_, _| Ok(())));
+        Rig { drafter, rule: redline::verifier(rule).unwrap(), ..Rig::default() }.try_build()
+    };
+    let refusal = build("block").map(drop).unwrap_err().to_string();
+    assert!(refusal.contains("block") && refusal.contains("forest"), "{refusal}");
+    for rule in ["coupled", "token", "traversal"] {
+        assert!(build(rule).is_ok(), "{rule}");
+    }
 }

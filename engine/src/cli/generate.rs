@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use rustc_hash::FxHashMap;
@@ -10,7 +11,9 @@ use serde_json::Value;
 
 use super::fetch::fetch;
 use super::interrupt::Interrupt;
-use super::options::{InputFile, ModelOptions, SamplingOptions, SpeculationOptions, parse_size};
+use super::options::{
+    InputFile, ModelOptions, SamplingOptions, SpeculationOptions, parse_seconds, parse_size,
+};
 use super::output::{Mode, Printer};
 use super::prompts::{PromptLine, read_prompts, text_prompt};
 use super::{Failure, INTERRUPTED};
@@ -49,6 +52,12 @@ pub(super) struct Args {
     /// Most tokens to generate for a prompt
     #[arg(short = 'n', long, default_value_t = 256, value_name = "N")]
     max_tokens: usize,
+    /// Continuations of each prompt, drawn apart; they share what is computed of the prompt
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    samples: u16,
+    /// End with what there is when a prompt takes longer than this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    timeout: Option<Duration>,
     /// End right before this text; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
@@ -76,7 +85,7 @@ pub(super) struct Args {
     /// Compute every prompt afresh
     #[arg(long)]
     no_prefix_cache: bool,
-    /// One JSON object per request on standard output
+    /// One JSON object per sample on standard output, as each ends
     #[arg(long)]
     json: bool,
     /// Colour accepted draft tokens
@@ -102,6 +111,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut queue = VecDeque::with_capacity(lines.len());
     for line in lines {
         let request = GenerateRequest {
+            samples: usize::from(args.samples),
+            timeout: args.timeout,
             max_tokens: args.max_tokens,
             sampling: sampling.clone(),
             seed: args.sampling.seed,
@@ -114,7 +125,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let mode = if args.json {
         Mode::Json
-    } else if single {
+    } else if single && args.samples == 1 {
         Mode::Stream
     } else {
         Mode::Blocks
@@ -125,8 +136,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         Color::Never => false,
     };
     let mut run = Run {
-        printer: Printer::new(mode, color, queue.len()),
-        ids: FxHashMap::default(),
+        printer: Printer::new(mode, color, (queue.len(), usize::from(args.samples))),
+        running: FxHashMap::default(),
         failed: false,
         interrupt,
         single,
@@ -189,7 +200,7 @@ fn load_options(args: &Args, prompts: usize) -> LoadOptions {
         verify: args.speculation.verify.clone(),
         length: args.speculation.length,
         engine: EngineOptions {
-            max_seqs: usize::from(args.concurrency).min(prompts.max(1)),
+            max_seqs: usize::from(args.concurrency).min(prompts.max(1) * usize::from(args.samples)),
             kv_memory: args.kv_memory,
             max_model_len: args.max_model_len,
             prefix_cache: !args.no_prefix_cache,
@@ -198,10 +209,18 @@ fn load_options(args: &Args, prompts: usize) -> LoadOptions {
     }
 }
 
+/// A request that was taken in.
+struct Running {
+    /// Its id in the file of prompts.
+    name: Value,
+    /// Those that have not ended.
+    samples: usize,
+}
+
 /// Requests on their way through the engine.
 struct Run {
     printer: Printer,
-    ids: FxHashMap<RequestId, Value>,
+    running: FxHashMap<RequestId, Running>,
     failed: bool,
     interrupt: Interrupt,
     single: bool,
@@ -219,13 +238,13 @@ impl Run {
             if self.interrupt.requested() && !stopping {
                 stopping = true;
                 queue.clear();
-                let running: Vec<_> = self.ids.keys().copied().collect();
+                let running: Vec<_> = self.running.keys().copied().collect();
                 for id in running {
                     engine.cancel(id);
                 }
             }
-            // A few requests more than can run, so that a slot that falls free is filled at once.
-            while self.ids.len() < self.concurrency * 2 {
+            // A few samples more than can run, so that a slot that falls free is filled at once.
+            while self.inside() < self.concurrency * 2 {
                 let Some((id, request)) = queue.pop_front() else { break };
                 self.submit(engine, id, request)?;
             }
@@ -240,6 +259,11 @@ impl Run {
         Ok(ExitCode::from(if stopping { INTERRUPTED } else { u8::from(self.failed) }))
     }
 
+    /// Samples that were taken in and have not ended.
+    fn inside(&self) -> usize {
+        self.running.values().map(|running| running.samples).sum()
+    }
+
     /// A refused request of a file is reported in its place and the others go on; a refused prompt
     /// from the command line is the user's to mend.
     fn submit(
@@ -248,10 +272,10 @@ impl Run {
         id: Value,
         request: GenerateRequest,
     ) -> Result<(), Failure> {
-        let seed = request.seed;
+        let (seed, samples) = (request.seed, request.samples);
         match engine.submit(request) {
             Ok(request_id) => {
-                self.ids.insert(request_id, id);
+                self.running.insert(request_id, Running { name: id, samples });
             }
             Err(refused) if self.single => return Err(Failure::usage(refused)),
             Err(refused) => {
@@ -265,10 +289,15 @@ impl Run {
     fn handle(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Tokens { tokens, .. } => self.printer.tokens(&tokens)?,
-            Event::Finished { id, output } => {
-                self.failed |= output.finish_reason == FinishReason::Error;
-                let name = self.ids.remove(&id).unwrap_or_default();
-                self.printer.finished(&name, &output)?;
+            Event::Finished { id, output, .. } => {
+                self.failed |=
+                    matches!(output.finish_reason, FinishReason::Error | FinishReason::Timeout);
+                let Some(running) = self.running.get_mut(&id) else { return Ok(()) };
+                self.printer.finished(&running.name, &output)?;
+                running.samples -= 1;
+                if running.samples == 0 {
+                    self.running.remove(&id);
+                }
             }
         }
         Ok(())

@@ -23,6 +23,7 @@ use crate::error::chain;
 use crate::load_error::LoadError;
 
 pub use options::{ModelOptions, SamplingOptions, SpeculationOptions};
+pub use prompts::{PromptLine, parse_prompts};
 
 /// A command's failure, by who has to act.
 #[derive(Debug)]

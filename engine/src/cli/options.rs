@@ -1,6 +1,7 @@
 //! Flags that several subcommands share, and their translation into the library's types.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use redline_spec::Sampling;
@@ -36,8 +37,8 @@ pub struct SpeculationOptions {
     /// Drafter: none, ngram, or a draft model (alias or file) with the target's tokenizer
     #[arg(short, long, default_value = "ngram", value_name = "none|ngram|MODEL")]
     pub draft: String,
-    /// Verification rule: coupled gives the very tokens of plain decoding, token the same law
-    #[arg(long, default_value = "coupled", value_name = "coupled|token")]
+    /// Verification rule: coupled gives the very tokens of plain decoding, the others the same law
+    #[arg(long, default_value = "coupled", value_name = "coupled|token|block|traversal")]
     pub verify: String,
     /// Draft tokens per round
     #[arg(short = 'k', long = "draft-tokens", default_value = "auto", value_name = "auto|N", value_parser = parse_length)]
@@ -124,12 +125,29 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A length of time in seconds, with decimals if need be.
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| format!("`{text}` is no length of time: write seconds, such as 30 or 0.5"))
+}
+
 /// A prompts or texts file given on the command line; `-` is standard input.
 pub(super) type InputFile = PathBuf;
 
 #[cfg(test)]
 mod tests {
-    use super::parse_size;
+    use super::{Duration, parse_seconds, parse_size};
+
+    #[test]
+    fn seconds_take_decimals_and_refuse_the_rest() {
+        assert_eq!(parse_seconds("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "0", "-1", "NaN", "inf", "1e30", "5s"] {
+            assert!(parse_seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_take_binary_units_and_refuse_the_rest() {

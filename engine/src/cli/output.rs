@@ -22,7 +22,7 @@ pub(super) enum Mode {
     Stream,
     /// Many prompts: each under a heading, as it finishes.
     Blocks,
-    /// One JSON object a request.
+    /// One JSON object a sample.
     Json,
 }
 
@@ -42,6 +42,8 @@ pub(super) struct Printer {
     color: bool,
     out: BufWriter<io::Stdout>,
     bar: ProgressBar,
+    /// Of each prompt.
+    samples: usize,
     totals: Totals,
     /// Tokens of all requests, running ones included.
     seen: usize,
@@ -56,12 +58,17 @@ struct JsonLine<'a> {
 }
 
 impl Printer {
-    pub(super) fn new(mode: Mode, color: bool, prompts: usize) -> Self {
+    /// For so many prompts, each with so many samples.
+    pub(super) fn new(mode: Mode, color: bool, (prompts, samples): (usize, usize)) -> Self {
         let show = mode != Mode::Stream && io::stderr().is_terminal();
         let target =
             if show { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(prompts as u64), target);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} prompts{msg}") {
+        let bar = ProgressBar::with_draw_target(Some((prompts * samples) as u64), target);
+        if let Ok(style) = ProgressStyle::with_template(if samples == 1 {
+            "{bar:30} {pos}/{len} prompts{msg}"
+        } else {
+            "{bar:30} {pos}/{len} samples{msg}"
+        }) {
             bar.set_style(style);
         }
         if show {
@@ -72,6 +79,7 @@ impl Printer {
             color,
             out: BufWriter::new(io::stdout()),
             bar,
+            samples,
             totals: Totals::default(),
             seen: 0,
             started: Instant::now(),
@@ -104,6 +112,7 @@ impl Printer {
         self.totals.accepted += output.speculation.accepted;
         self.bar.inc(1);
         self.bar.set_message(self.progress());
+        let name = self.name(id, output.sample);
         let Self { bar, out, mode, .. } = self;
         // Both may be the same terminal: the bar makes room.
         bar.suspend(|| {
@@ -112,23 +121,31 @@ impl Printer {
                     serde_json::to_writer(&mut *out, &JsonLine { id, output })?;
                     writeln!(out)?;
                 }
-                Mode::Blocks => writeln!(out, "── {} ──\n{}\n", show(id), output.text)?,
+                Mode::Blocks => writeln!(out, "── {name} ──\n{}\n", output.text)?,
                 Mode::Stream => writeln!(out)?,
             }
             out.flush()
         })?;
         if let (Some(error), false) = (&output.error, self.mode == Mode::Json) {
-            self.note(&format!("redline: {}: {error}", show(id)));
+            self.note(&format!("redline: {name}: {error}"));
+        }
+        if output.finish_reason == FinishReason::Timeout && self.mode != Mode::Json {
+            self.note(&format!("redline: {name}: the --timeout passed before its end"));
         }
         Ok(())
     }
 
+    fn name(&self, id: &Value, sample: usize) -> String {
+        let name = show(id);
+        if self.samples == 1 { name } else { format!("{name}, sample {sample}") }
+    }
+
     /// A request that the engine did not take. Its object has the fields of any other; it never got a seed.
     pub(super) fn refused(&mut self, id: &Value, seed: Option<u64>, error: &str) -> io::Result<()> {
-        self.bar.inc(1);
+        self.bar.inc(self.samples as u64);
         if self.mode == Mode::Json {
             let line = json!({
-                "id": id, "text": "", "token_ids": [], "finish_reason": FinishReason::Error,
+                "id": id, "sample": 0, "text": "", "token_ids": [], "finish_reason": FinishReason::Error,
                 "error": error, "seed": seed, "usage": Usage::default(),
                 "speculation": SpeculationStats::default(), "timing": Timing::default(),
             });

@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// One line of a prompts file.
 #[derive(Debug, Clone)]
-pub(super) struct PromptLine {
+pub struct PromptLine {
     /// What the line calls itself, or its number.
     pub id: Value,
     /// What to continue.
@@ -38,18 +38,26 @@ struct Line {
 /// # Errors
 /// Names the file, and the line where one is at fault.
 pub(super) fn read_prompts(path: &Path, raw: bool) -> anyhow::Result<Vec<PromptLine>> {
-    let lines = read_lines(path)?;
+    parse_prompts(&path.display().to_string(), &read_bytes(path)?, raw)
+}
+
+/// Checks the contents of a prompts file that errors call `name`; `raw` takes texts as they are instead of as a user's
+/// message.
+///
+/// # Errors
+/// Names the line at fault.
+pub fn parse_prompts(name: &str, bytes: &[u8], raw: bool) -> anyhow::Result<Vec<PromptLine>> {
+    let lines = split_lines(name, bytes)?;
     let mut prompts = Vec::with_capacity(lines.len());
     for (number, line) in lines {
-        let parsed: Line = serde_json::from_str(&line)
-            .with_context(|| format!("{}, line {number}", path.display()))?;
+        let at = || format!("{name}, line {number}");
+        let parsed: Line = serde_json::from_str(line).with_context(at)?;
         let id = parsed.id.clone().unwrap_or_else(|| Value::from(number));
-        let prompt =
-            prompt_of(parsed, raw).with_context(|| format!("{}, line {number}", path.display()))?;
+        let prompt = prompt_of(parsed, raw).with_context(at)?;
         prompts.push(PromptLine { id, prompt });
     }
     if prompts.is_empty() {
-        bail!("{} holds no prompts", path.display());
+        bail!("{name} holds no prompts");
     }
     Ok(prompts)
 }
@@ -85,6 +93,12 @@ pub(super) fn text_prompt(text: String, raw: bool) -> Prompt {
 /// # Errors
 /// When it can't be read, is too large, or is not UTF-8 (the line is named).
 pub(super) fn read_lines(path: &Path) -> anyhow::Result<Vec<(usize, String)>> {
+    let bytes = read_bytes(path)?;
+    let lines = split_lines(&path.display().to_string(), &bytes)?;
+    Ok(lines.into_iter().map(|(number, line)| (number, line.to_owned())).collect())
+}
+
+fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let shown = path.display();
     let mut bytes = Vec::new();
     let read = if path.as_os_str() == "-" {
@@ -97,17 +111,17 @@ pub(super) fn read_lines(path: &Path) -> anyhow::Result<Vec<(usize, String)>> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         bail!("{shown} has more than {} MiB; split it", FILE_BYTES_MAX >> 20);
     }
+    Ok(bytes)
+}
+
+fn split_lines<'a>(name: &str, bytes: &'a [u8]) -> anyhow::Result<Vec<(usize, &'a str)>> {
     let mut lines = Vec::new();
     for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let text = std::str::from_utf8(line).map_err(|error| {
-            anyhow::anyhow!(
-                "{shown}, line {}: not UTF-8 at byte {}",
-                index + 1,
-                error.valid_up_to()
-            )
+            anyhow::anyhow!("{name}, line {}: not UTF-8 at byte {}", index + 1, error.valid_up_to())
         })?;
         if !text.trim().is_empty() {
-            lines.push((index + 1, text.to_owned()));
+            lines.push((index + 1, text));
         }
     }
     Ok(lines)

@@ -65,6 +65,8 @@ fn numbers_out_of_their_range() {
         (&["--threads", "0"], &["--threads"]),
         (&["--concurrency", "0"], &["--concurrency"]),
         (&["--seed", "x"], &["--seed"]),
+        (&["--samples", "0"], &["--samples"]),
+        (&["--timeout", "0"], &["--timeout", "`0` is no length of time"]),
         (&["--kv-memory", "lots"], &["--kv-memory", "512M"]),
         (&["--kv-memory", "0"], &["--kv-memory"]),
         (&["--verify", "magic"], &["`magic`", "coupled, token"]),

@@ -19,8 +19,17 @@ fn json_has_the_promised_fields() {
     assert_ok(&output);
     assert!(stderr(&output).is_empty());
     let [object] = &objects(&stdout(&output))[..] else { panic!("one object") };
-    let fields =
-        ["id", "text", "token_ids", "finish_reason", "seed", "usage", "speculation", "timing"];
+    let fields = [
+        "id",
+        "sample",
+        "text",
+        "token_ids",
+        "finish_reason",
+        "seed",
+        "usage",
+        "speculation",
+        "timing",
+    ];
     assert_eq!(keys(object), fields);
     let usage = ["prompt_tokens", "completion_tokens", "cached_tokens"];
     assert_eq!(keys(&object["usage"]), usage);
@@ -45,6 +54,7 @@ fn a_refused_request_has_the_same_fields_and_says_why() {
     let [object] = &objects(&stdout(&output))[..] else { panic!("one object") };
     for field in [
         "id",
+        "sample",
         "text",
         "token_ids",
         "finish_reason",
@@ -74,6 +84,64 @@ fn the_reported_seed_gives_the_same_tokens_whatever_the_drafts() {
     }
     let other = objects(&stdout(&place.generate(&args))).remove(0);
     assert_ne!(other["seed"], first["seed"]);
+}
+
+#[test]
+fn samples_are_drawn_apart_and_the_first_is_what_a_single_one_would_be() {
+    let place = Place::new();
+    let args = ["--raw", "--json", "--temperature", "1", "--seed", "5", "-n", "30", "abcabcabc"];
+    let single = objects(&stdout(&place.generate(&args))).remove(0);
+    let output = place.generate(&[&args[..], &["--samples", "3"]].concat());
+    assert_ok(&output);
+    let mut samples = objects(&stdout(&output));
+    samples.sort_by_key(|sample| sample["sample"].as_u64());
+    assert_eq!(
+        samples.iter().map(|s| s["sample"].to_string()).collect::<Vec<_>>(),
+        ["0", "1", "2"]
+    );
+    assert_eq!(samples[0]["token_ids"], single["token_ids"]);
+    assert_ne!(samples[1]["token_ids"], samples[0]["token_ids"]);
+    assert_ne!(samples[1]["token_ids"], samples[2]["token_ids"]);
+    assert_eq!(samples[1]["usage"]["cached_tokens"], 8, "all of the prompt but its last token");
+    let args = ["--raw", "-n", "4", "--ignore-eos", "--samples", "2", "abc"];
+    let blocks = stdout(&place.generate(&args));
+    assert!(
+        blocks.contains("── 0, sample 0 ──") && blocks.contains("── 0, sample 1 ──"),
+        "{blocks}"
+    );
+}
+
+/// More samples than the engine's queue holds: they are handed over a few at a time.
+#[test]
+fn many_samples_of_many_prompts_wait_for_their_turn() {
+    let place = Place::new();
+    let lines: String =
+        (0..40).map(|id| format!("{{\"id\": {id}, \"prompt\": \"abc\"}}\n")).collect();
+    let file = place.file("many.jsonl", lines);
+    let args = [
+        "--raw",
+        "--json",
+        "--ignore-eos",
+        "-n",
+        "1",
+        "--samples",
+        "128",
+        "--concurrency",
+        "20",
+        "--prompts",
+    ];
+    let output = place.generate(&[&args[..], &[file.to_str().expect("UTF-8")]].concat());
+    assert_ok(&output);
+    assert_eq!(stdout(&output).lines().count(), 40 * 128);
+}
+
+#[test]
+fn who_runs_out_of_time_says_so_and_fails() {
+    let place = Place::new();
+    let args = ["--raw", "--json", "--ignore-eos", "--timeout", "0.000000001", "-n", "400", "x"];
+    let output = place.generate(&args);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(objects(&stdout(&output))[0]["finish_reason"], "timeout");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use redline_scheduler::{
 };
 
 pub(crate) const DRAFT: Lane = Lane(1);
+const PLANS_MAX: usize = 10_000;
 
 /// Grants all that is asked for.
 #[derive(Default)]
@@ -52,6 +53,10 @@ pub(crate) struct Rig {
     pub(crate) stops: StopAt,
     /// Drafts accepted per round, at most; the drafter feeds all it drafts.
     pub(crate) accept: usize,
+    /// For these the model says 2.
+    differing: Vec<SeqId>,
+    /// Plans so far. A test that would not end is cut short.
+    plans: usize,
     pub(crate) commits: Vec<Commit>,
     pub(crate) ended: Vec<(SeqId, Finish)>,
 }
@@ -72,7 +77,7 @@ pub(crate) fn config() -> Config {
 pub(crate) fn request(id: u64, prompt: usize, max_tokens: usize) -> Request {
     // Prompts of different requests differ from the first token on.
     let prompt = (0..prompt).map(|i| 1000 + id as u32 * 100 + i as u32).collect();
-    Request { id: SeqId(id), prompt, max_tokens, priority: 0, salt: 0, draft_cap: None }
+    Request::new(SeqId(id), prompt, max_tokens)
 }
 
 pub(crate) fn offer(id: u64, nodes: usize, lane: Option<Lane>) -> Offer {
@@ -82,11 +87,19 @@ pub(crate) fn offer(id: u64, nodes: usize, lane: Option<Lane>) -> Offer {
 impl Rig {
     /// Blocks of four slots, two lanes.
     pub(crate) fn new(blocks: u32, config: Config) -> Self {
+        Self::with(blocks, config, true)
+    }
+
+    pub(crate) fn without_prefix_cache(blocks: u32, config: Config) -> Self {
+        Self::with(blocks, config, false)
+    }
+
+    fn with(blocks: u32, config: Config, prefix_cache: bool) -> Self {
         let kv = KvConfig {
             blocks,
             block_size: 4,
             lanes: 2,
-            prefix_cache: true,
+            prefix_cache,
             hash_key: [0; 32],
             with_target_lanes: [false; MAX_LANES],
         };
@@ -98,9 +111,16 @@ impl Rig {
             offers: Vec::new(),
             stops: StopAt::default(),
             accept: usize::MAX,
+            differing: Vec::new(),
+            plans: 0,
             commits: Vec::new(),
             ended: Vec::new(),
         }
+    }
+
+    /// From now on the model says 2 to the sequence.
+    pub(crate) fn differ(&mut self, seq: SeqId) {
+        self.differing.push(seq);
     }
 
     pub(crate) fn submit(&mut self, request: Request) -> Result<(), SubmitError> {
@@ -108,6 +128,8 @@ impl Rig {
     }
 
     pub(crate) fn plan(&mut self) -> &StepPlan {
+        self.plans += 1;
+        assert!(self.plans < PLANS_MAX, "it does not end");
         self.scheduler.plan(&mut self.kv, &mut self.budget, &self.offers, &mut self.plan);
         self.scheduler.audit(&self.kv).unwrap();
         &self.plan
@@ -119,7 +141,8 @@ impl Rig {
         }
         let accepted = span.drafts.min(self.accept);
         let path = (0..accepted as u32).collect();
-        Outcome::Round { path, tokens: vec![1; accepted + 1], draft_fed: span.drafts }
+        let token = if self.differing.contains(&span.seq) { 2 } else { 1 };
+        Outcome::Round { path, tokens: vec![token; accepted + 1], draft_fed: span.drafts }
     }
 
     /// Settles for what was granted and commits.

@@ -10,6 +10,12 @@ const FREE: u32 = u32::MAX;
 /// cannot make a look-up longer than this.
 const PROBES_MAX: usize = 16;
 
+#[cfg(test)]
+thread_local! {
+    /// Slots looked at on this thread: what a step costs.
+    pub(super) static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Last occurrences of one length of n-gram: open addressing over end positions. A key is not
 /// stored; the tokens at the position are compared instead, so a collision can never make a false
 /// match.
@@ -42,6 +48,8 @@ impl Table {
         for probe in 0..PROBES_MAX.min(self.slots.len()) {
             let at = (home + probe) & mask;
             let held = self.slots[at];
+            #[cfg(test)]
+            LOOKED_AT.with(|count| count.set(count.get() + 1));
             if held == FREE || gram(tokens, gram_sought.len(), held as usize) == Some(gram_sought) {
                 return at;
             }

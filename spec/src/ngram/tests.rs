@@ -104,6 +104,46 @@ fn memory_is_bounded_and_given_back() {
     assert_eq!(drafter.bytes(), 0);
 }
 
+/// What a token costs does not grow with what came before, whether the text never repeats itself, does so soon, or only
+/// after the window has been left; and once the tables have grown no step is dearer than another.
+#[test]
+fn b16_a_token_costs_the_same_after_100k_as_at_the_start() {
+    const LONG: usize = 100_000;
+    /// Slots of a look-up; a step looks up twice and inserts once for each length.
+    const PROBES: usize = 16;
+    let random = |i: usize| (i as u32).wrapping_mul(2_654_435_761) >> 12;
+    let config = NgramConfig::default();
+    let lengths = config.max_n + 1 - config.min_n;
+    for period in [usize::MAX, 1000, 90_000, 1] {
+        let tokens: Vec<TokenId> = (0..2 * LONG).map(|i| random(i % period)).collect();
+        let mut drafter = Ngram::new(config).unwrap();
+        let mut looked_at = |from: usize, to: usize| {
+            let (mut all, mut most) = (0, 0);
+            for len in from..to {
+                let before = index::LOOKED_AT.get();
+                drafter.offer(1, &tokens[..len]);
+                let step = index::LOOKED_AT.get() - before;
+                (all, most) = (all + step, most.max(step));
+                // Here, so that it fails before it takes for ever.
+                assert!(
+                    all <= (1024 + len - from) * lengths * 12,
+                    "period {period}: {all}, at {len}"
+                );
+                assert!(drafter.bytes() <= lengths * 32 * config.window, "period {period}");
+            }
+            (all, most)
+        };
+        let (early, _) = looked_at(1, LONG);
+        let (late, most) = looked_at(LONG, 2 * LONG);
+        assert!(late <= early + early / 10, "period {period}: {late} after {early}");
+        assert!(most <= 3 * lengths * PROBES, "period {period}: {most} in one step");
+        // A prompt is taken in at once, no dearer than token by token.
+        let (mut fresh, before) = (Ngram::new(config).unwrap(), index::LOOKED_AT.get());
+        fresh.offer(1, &tokens[..LONG]);
+        assert!(index::LOOKED_AT.get() - before <= early, "period {period}");
+    }
+}
+
 #[test]
 fn a_reused_id_starts_over() {
     let mut drafter = Ngram::default();

@@ -152,37 +152,96 @@ fn the_race_draws_without_replacement() {
     }
 }
 
-/// Daliri et al. 2024 for the Gumbel protocol: P(accept) = Σᵢ 1 / Σⱼ max(pⱼ/pᵢ, qⱼ/qᵢ).
+/// P(the target's sample is i, and i is among the first `width` of the drafter's race), for each i,
+/// both races with the same exponential noise.
+///
+/// Given that i wins at time t = E_i, token j has E_j ≥ t·r, r = p_j/p_i; it is before i in the
+/// drafter's race iff E_j < t·s, s = q_j/q_i. Summed over the sets A of fewer than `width` such
+/// tokens, products of exponentials in t are left, each of which integrates to the inverse of its
+/// rate. For width 1 only A = ∅ remains, and the sum over i is Daliri et al.'s
+/// Σᵢ 1 / Σⱼ max(pⱼ/pᵢ, qⱼ/qᵢ).
+fn kept(p: &Law, q: &Law, vocab: u32, width: u32) -> Vec<f64> {
+    let one = |i: u32| {
+        if p.p(i) == 0.0 || q.p(i) == 0.0 {
+            return 0.0;
+        }
+        let rates = |j: u32| (p.p(j) / p.p(i), q.p(j) / q.p(i));
+        let others = |set: u32| (0..vocab).filter(move |&j| j != i && set & 1 << j != 0);
+        let ahead: u32 =
+            others(u32::MAX).filter(|&j| rates(j).1 > rates(j).0).map(|j| 1 << j).sum();
+        let mut sum = 0.0;
+        for set in (0..1_u32 << vocab).filter(|set| set & !ahead == 0 && set.count_ones() < width) {
+            let behind: f64 = others(!set).map(|j| rates(j).0.max(rates(j).1)).sum();
+            // Each member contributes exp(−tr) − exp(−ts).
+            for late in (0..1_u32 << vocab).filter(|late| late & !set == 0) {
+                let early: f64 = others(set & !late).map(|j| rates(j).0).sum();
+                let late_sum: f64 = others(late).map(|j| rates(j).1).sum();
+                let sign = if late.count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+                sum += sign / (1.0 + behind + early + late_sum);
+            }
+        }
+        sum
+    };
+    (0..vocab).map(one).collect()
+}
+
+fn hostile_laws() -> [Pair; 4] {
+    let law = |weights: [f64; 4]| Law::dense(weights.to_vec()).unwrap();
+    let pair = |p, q, p2, q2| Pair::new(4, vec![(law(p), law(q)), (law(p2), law(q2))]);
+    let flat = [0.25; 4];
+    [
+        pair([0.5, 0.3, 0.15, 0.05], flat, [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]),
+        pair([0.9, 0.1, 0.0, 0.0], [0.0, 0.1, 0.1, 0.8], [0.2, 0.4, 0.4, 0.0], flat),
+        pair([0.01, 0.04, 0.05, 0.9], [0.02, 0.03, 0.15, 0.8], flat, [0.7, 0.1, 0.1, 0.1]),
+        pair(flat, flat, [0.6, 0.2, 0.1, 0.1], [0.5, 0.2, 0.2, 0.1]),
+    ]
+}
+
+/// On chains and on trees of shared-noise children: how many drafts are kept, as the closed form
+/// has it.
 #[test]
 fn acceptance_has_its_closed_form() {
-    let laws = |p: [f64; 4], q: [f64; 4]| {
-        (Law::dense(p.to_vec()).unwrap(), Law::dense(q.to_vec()).unwrap())
-    };
-    for (p, q) in [
-        laws([0.5, 0.3, 0.15, 0.05], [0.25, 0.25, 0.25, 0.25]),
-        laws([0.9, 0.1, 0.0, 0.0], [0.0, 0.1, 0.1, 0.8]),
-        laws([0.01, 0.04, 0.05, 0.9], [0.02, 0.03, 0.15, 0.8]),
-        laws([0.25, 0.25, 0.25, 0.25], [0.25, 0.25, 0.25, 0.25]),
-    ] {
-        let ratio = |a: f64, b: f64| if a == 0.0 { 0.0 } else { a / b };
-        let one = |i: u32| {
-            let worst = |j| ratio(p.p(j), p.p(i)).max(ratio(q.p(j), q.p(i)));
-            let sum: f64 = (0..4).map(worst).sum();
-            if p.p(i) > 0.0 && q.p(i) > 0.0 { 1.0 / sum } else { 0.0 }
-        };
-        let expected: f64 = (0..4).map(one).sum();
-        let pair = Pair::new(4, vec![(p, q)]);
-        let n = 200_000_u64;
-        let (mut hits, mut proposal, mut verdict) = (0, Proposal::new(), Verdict::default());
-        for seed in 0..n {
-            let draws = Draws { seed, sample: 0 };
-            draft(&pair, &[], (draws, DrawMode::Shared), &[1], &mut proposal);
-            let mut rows = Rows { pair: &pair, prefix: &[], proposal: &proposal, law: None };
-            let round = Round { proposal: &proposal, base: 0, draws };
-            Coupled.verify(&round, &mut rows, &mut verdict).unwrap();
-            hits += verdict.path.len() as u64;
+    for pair in hostile_laws() {
+        for widths in [&[1, 1][..], &[2, 2], &[3, 1], &[4]] {
+            let at = |path: &[u32], width| kept(&pair.p(path), &pair.q(path), 4, width as u32);
+            let first = at(&[], widths[0]);
+            let reached: f64 = first.iter().sum();
+            let second = |&width: &usize| -> f64 {
+                let below = |i: usize| at(&[i as u32], width).iter().sum::<f64>();
+                (0..4).map(|i| first[i] * below(i)).sum()
+            };
+            let both = widths.get(1).map_or(0.0, second);
+            let n = 20_000_u64;
+            let (mut counts, mut proposal, mut verdict) =
+                ([0_u64; 3], Proposal::new(), Verdict::default());
+            for seed in 0..n {
+                let draws = Draws { seed, sample: 0 };
+                draft(&pair, &[], (draws, DrawMode::Shared), widths, &mut proposal);
+                let mut rows = Rows { pair: &pair, prefix: &[], proposal: &proposal, law: None };
+                let round = Round { proposal: &proposal, base: 0, draws };
+                Coupled.verify(&round, &mut rows, &mut verdict).unwrap();
+                counts[verdict.path.len()] += 1;
+            }
+            let expected = [1.0 - reached, reached - both, both].map(|p| p.max(0.0));
+            let cells = expected.iter().map(|&p| if p < 1e-12 { 0.0 } else { p }).zip(counts);
+            let p_value = g_test(cells);
+            assert!(p_value > 1e-6, "{widths:?}: {expected:?} {counts:?}");
+            println!("{widths:?}: {:.4}", reached + both);
         }
-        let p_value = g_test([(expected, hits), (1.0 - expected, n - hits)]);
-        assert!(p_value > 1e-6, "expected {expected}, got {}", hits as f64 / n as f64);
+    }
+}
+
+/// Known: equal laws are always kept; a child for every token, too; more children keep more.
+#[test]
+fn the_closed_form_has_its_limits() {
+    for pair in hostile_laws() {
+        let (p, q) = (pair.p(&[]), pair.q(&[]));
+        let of = |q: &Law, width| kept(&p, q, 4, width).iter().sum::<f64>();
+        assert!((of(&p, 1) - 1.0).abs() < 1e-14);
+        let both: f64 = p.iter().filter(|&(id, _)| q.p(id) > 0.0).map(|(_, p)| p).sum();
+        assert!((of(&q, 4) - both).abs() < 1e-14);
+        let tv: f64 = (0..4).map(|id| (p.p(id) - q.p(id)).abs()).sum::<f64>() / 2.0;
+        assert!(of(&q, 1) <= 1.0 - tv + 1e-14 && of(&q, 1) >= (1.0 - tv) / (1.0 + tv) - 1e-14);
+        assert!((1..4).all(|width| of(&q, width) <= of(&q, width + 1) + 1e-14));
     }
 }

@@ -36,6 +36,8 @@ fn law(vocab: usize) -> impl Strategy<Value = Law> {
         6 => 0.001..1.0f64,
         1 => Just(1e-300),
         1 => Just(1e-17),
+        1 => Just(3e-310),
+        1 => Just(5e-324),
         1 => (-40.0..0.0f64).prop_map(f64::exp),
     ];
     // Where nothing has any weight, a point: filtering would reject too much.
@@ -71,42 +73,12 @@ fn laws(vocab: usize) -> impl Strategy<Value = (Law, Law)> {
     ]
 }
 
-/// A pair of hostile models over 1 to `vocab_max` tokens.
-pub(super) fn pair(vocab_max: usize) -> impl Strategy<Value = Pair> {
-    (1..=vocab_max).prop_flat_map(|vocab| {
-        prop::collection::vec(laws(vocab), 1..6).prop_map(move |laws| Pair::new(vocab, laws))
-    })
+/// A pair of hostile models over `vocab` tokens.
+pub(super) fn pair_of(vocab: usize) -> impl Strategy<Value = Pair> {
+    prop::collection::vec(laws(vocab), 1..6).prop_map(move |laws| Pair::new(vocab, laws))
 }
 
-/// How trees of sampled drafts are grown: per depth, the number of children, or none to stop there.
-/// The first child of a level gets the full next level, the others one that is narrower: uneven
-/// trees.
-pub(super) fn grow(
-    pair: &Pair,
-    widths: &[usize],
-    replacement: bool,
-    builder: &mut crate::Builder<'_>,
-    choices: &mut dyn crate::Choices,
-) -> Result<(), crate::ProposalError> {
-    fn below(
-        pair: &Pair,
-        (parent, widths): (Option<u32>, &[usize]),
-        replacement: bool,
-        builder: &mut crate::Builder<'_>,
-        choices: &mut dyn crate::Choices,
-    ) -> Result<(), crate::ProposalError> {
-        let Some((&width, rest)) = widths.split_first() else { return Ok(()) };
-        let mut path = Vec::new();
-        builder.proposal().path_tokens(parent, &mut path);
-        if builder.room() == 0 || width == 0 {
-            return Ok(());
-        }
-        let drawn = builder.sample(parent, pair.q(&path), width, replacement, choices)?;
-        for (rank, child) in drawn.enumerate() {
-            let rest: Vec<usize> = rest.iter().map(|w| w.saturating_sub(rank)).collect();
-            below(pair, (Some(child), &rest), replacement, builder, choices)?;
-        }
-        Ok(())
-    }
-    below(pair, (None, widths), replacement, builder, choices)
+/// A pair of hostile models over 1 to `vocab_max` tokens.
+pub(super) fn pair(vocab_max: usize) -> impl Strategy<Value = Pair> {
+    (1..=vocab_max).prop_flat_map(pair_of)
 }

@@ -1,7 +1,14 @@
 //! The `token` rule.
 
+use super::left::{Family, Left};
 use super::{RatioRule, Round, Verdict, Verifier, VerifyError};
-use crate::{Choices, DrawMode, Law, Origin, Proposal, Site, TargetRows, TokenId};
+use crate::{Choices, DrawMode, Law, Proposal, Site, TargetRows, TokenId};
+
+/// Where the walk goes from a node.
+enum Step {
+    Descend(u32),
+    Emit(TokenId),
+}
 
 /// Token-by-token rejection sampling.
 ///
@@ -17,12 +24,6 @@ use crate::{Choices, DrawMode, Law, Origin, Proposal, Site, TargetRows, TokenId}
 ///   independent of this rule's, so the law is exact, but `coupled` accepts more of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Token;
-
-/// Where the walk goes from a node.
-enum Step {
-    Descend(u32),
-    Emit(TokenId),
-}
 
 impl Verifier for Token {
     fn name(&self) -> &'static str {
@@ -55,16 +56,13 @@ impl RatioRule for Token {
         let mut node = None;
         loop {
             let p = rows.law(node)?;
-            let step = match (proposal.origin(node), proposal.drawn_from(node)) {
-                (Some(Origin::Sampled { replacement }), Some(q)) => {
-                    let siblings = Siblings { proposal, node, replacement };
-                    siblings.test(p, q, choices, &mut verdict.fallbacks)
-                }
+            let family = Family::below(proposal, node);
+            let step = if family.is_sampled() {
+                siblings(p, &family, choices, verdict)
+            } else {
                 // No child, or children that chance had no part in.
-                _ => {
-                    let y = choices.pick(Site::next(node), p);
-                    proposal.child(node, y).map_or(Step::Emit(y), Step::Descend)
-                }
+                let y = choices.pick(Site::next(node), p);
+                proposal.child(node, y).map_or(Step::Emit(y), Step::Descend)
             };
             match step {
                 Step::Descend(child) => {
@@ -80,37 +78,24 @@ impl RatioRule for Token {
     }
 }
 
-/// Sampled children of one node.
-struct Siblings<'a> {
-    proposal: &'a Proposal,
-    node: Option<u32>,
-    replacement: bool,
-}
-
-impl Siblings<'_> {
-    /// Recursive rejection: descends to the first child accepted, or emits from what is left of p.
-    fn test(&self, p: &Law, q: &Law, choices: &mut dyn Choices, fallbacks: &mut u32) -> Step {
-        // Owned only once something has been rejected.
-        let (mut p_left, mut q_left): (Option<Law>, Option<Law>) = (None, None);
-        for child in self.proposal.children(self.node) {
-            let (p, q) = (p_left.as_ref().unwrap_or(p), q_left.as_ref().unwrap_or(q));
-            let Some(x) = self.proposal.node(child).map(|node| node.token) else { break };
-            if choices.accept(Site::accept(child), p.p(x), q.p(x)) {
-                return Step::Descend(child);
-            }
-            // Residual first, with the q that x was drawn from; only then is x taken out of q.
-            let residual = p.residual(q);
-            let rest = if self.replacement { None } else { q.without(x) };
-            if residual.is_none() {
-                // Rejected though nowhere p > q: rounding. What is left of p is the honest answer.
-                *fallbacks = fallbacks.saturating_add(1);
-                break;
-            }
-            p_left = residual;
-            if rest.is_some() {
-                q_left = rest;
-            }
+/// Recursive rejection among sampled children: descends to the first that is accepted, or emits
+/// from what is left of p.
+fn siblings(
+    p: &Law,
+    family: &Family<'_>,
+    choices: &mut dyn Choices,
+    verdict: &mut Verdict,
+) -> Step {
+    let mut left = Left::all(1.0);
+    let buffers = &mut verdict.buffers;
+    while let Some((child, p_k, q_k)) = left.next(p, family, &mut buffers.tokens) {
+        if choices.accept(Site::accept(child), p_k, q_k) {
+            return Step::Descend(child);
         }
-        Step::Emit(choices.pick(Site::next(self.node), p_left.as_ref().unwrap_or(p)))
+        if !left.reject(p, family, &mut buffers.tokens) {
+            // Rejected though nowhere p > q: rounding. What is left of p is the honest answer.
+            verdict.fallbacks = verdict.fallbacks.saturating_add(1);
+        }
     }
+    Step::Emit(left.draw(p, family, buffers, choices))
 }

@@ -105,7 +105,7 @@ fn decode(engine: &mut Engine, times: &SpanTimes, sequences: usize) -> usize {
     while engine.has_work() {
         for event in engine.step() {
             match event {
-                Event::Tokens { id, tokens: new } => {
+                Event::Tokens { id, tokens: new, .. } => {
                     started.insert(id);
                     tokens += new.len();
                 }

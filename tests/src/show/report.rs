@@ -45,6 +45,7 @@ pub(crate) struct Row {
     pub(crate) verdict: Verdict,
 }
 
+#[cfg(feature = "engine")]
 impl Row {
     /// Prints the row and hands its verdict on.
     pub(crate) fn emit(self) -> io::Result<Verdict> {
@@ -54,6 +55,7 @@ impl Row {
 }
 
 /// One JSON object on standard output.
+#[cfg(feature = "engine")]
 pub(crate) fn emit(object: &impl Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, object)?;

@@ -18,6 +18,9 @@ pub enum ChatError {
         /// Its size.
         bytes: usize,
     },
+    /// Its expressions are longer than any real ones, and would take for ever to compile.
+    #[error("the expressions of the chat template are too long to be compiled")]
+    TooComplex,
     /// The template cannot be parsed.
     #[error("the model's chat template is not usable: {reason}")]
     Syntax {

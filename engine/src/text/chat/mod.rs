@@ -5,6 +5,7 @@
 
 mod error;
 mod strftime;
+mod tags;
 mod tojson;
 
 #[cfg(test)]
@@ -22,22 +23,30 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::ChatError;
+use self::tags::compile_cost;
 use super::parts::shorten;
 use super::tokenizer::{MAX_TEXT_BYTES, Tokenizer};
 use crate::gguf::Header;
 
 /// The largest template that is looked at; published ones stay under 20 KB.
-const MAX_TEMPLATE_BYTES: usize = 256 << 10;
+const MAX_TEMPLATE_BYTES: usize = 64 << 10;
+/// What compiling may cost: as much as one expression of 3 KB or a hundred of 700 bytes, 1.5 s at worst. Published
+/// templates stay under 20 KB, their expressions under 1 KB: that is less, however they are cut.
+const MAX_COMPILE_COST: u64 = 1 << 35;
 /// Steps a template may take whatever it is given; one step also pays for 64 bytes of data.
 const FUEL: u64 = 200_000;
 /// Further steps for each message, and for each so many bytes of the input: several times what published templates take.
 const FUEL_PER_MESSAGE: u64 = 500;
 const BYTES_PER_FUEL: u64 = 2;
-/// Half a second at worst, and 128 MiB.
+/// At most 128 MiB. What one step takes is bounded by the size of what it works on, not by its fuel: slices are free.
 const MAX_FUEL: u64 = 2_000_000;
 /// A template can nest lists in lists, 1.5 steps a level, and dropping or printing a nested value recurses: some 400
 /// bytes of stack a level, more without optimisation.
 const STACK_PER_FUEL: u64 = 1024;
+/// Parsing recurses, too: into every operator of a chain such as `a.a.a`, some 200 bytes of stack a byte of source, more
+/// without optimisation.
+const STACK_PER_SOURCE_BYTE: u64 = 2048;
+const STACK_LEAST: u64 = 1 << 20;
 const MAX_DEPTH: usize = 128;
 const NAME: &str = "chat_template";
 
@@ -108,10 +117,18 @@ impl ChatTemplate {
         if source.len() > MAX_TEMPLATE_BYTES {
             return Err(ChatError::TooLarge { bytes: source.len() });
         }
-        let mut environment = environment(SystemTime::now);
-        environment
-            .add_template_owned(NAME, without_generation_blocks(source)?)
-            .map_err(|error| ChatError::Syntax { reason: one_line(&error) })?;
+        if compile_cost(source) > MAX_COMPILE_COST {
+            return Err(ChatError::TooComplex);
+        }
+        let source = without_generation_blocks(source)?;
+        let stack = STACK_LEAST + source.len() as u64 * STACK_PER_SOURCE_BYTE;
+        let environment = with_stack(stack, || {
+            let mut environment = environment(SystemTime::now);
+            environment
+                .add_template_owned(NAME, source)
+                .map(|()| environment)
+                .map_err(|error| ChatError::Syntax { reason: one_line(&error) })
+        })?;
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Ok(Self { environment, bos: owned(bos), eos: owned(eos), max_bytes: MAX_TEXT_BYTES })
     }
@@ -139,25 +156,8 @@ impl ChatTemplate {
         let fuel = FUEL + messages.len() as u64 * FUEL_PER_MESSAGE + bytes / BYTES_PER_FUEL;
         let fuel = fuel.min(MAX_FUEL);
         let messages: serde_json::Value = serde_json::from_slice(&messages_json).map_err(bad)?;
-        let stack = usize::try_from(fuel * STACK_PER_FUEL).unwrap_or(usize::MAX);
-        // A thread of its own, for the stack: the memory is only taken if a template makes use of it. Everything
-        // that a template may have nested is dropped there as well.
-        let rendered = thread::scope(|scope| {
-            let work = || self.render_with(&messages, options, fuel);
-            thread::Builder::new()
-                .stack_size(stack)
-                .spawn_scoped(scope, work)
-                .map(ScopedJoinHandle::join)
-        });
-        match rendered {
-            Ok(Ok(prompt)) => prompt,
-            Ok(Err(_)) => {
-                Err(ChatError::Failed { reason: "the template engine panicked".to_owned() })
-            }
-            Err(error) => {
-                Err(ChatError::Failed { reason: format!("no thread to render it: {error}") })
-            }
-        }
+        // Everything that a template may have nested is dropped on that stack as well.
+        with_stack(fuel * STACK_PER_FUEL, || self.render_with(&messages, options, fuel))
     }
 
     fn render_with(
@@ -205,6 +205,25 @@ impl ChatTemplate {
             ErrorKind::OutOfFuel => ChatError::OutOfFuel,
             _ => ChatError::Failed { reason: one_line(error) },
         }
+    }
+}
+
+/// Runs `work` on a thread of its own, for the stack: the memory is only taken if a template makes use of it.
+fn with_stack<R: Send>(
+    bytes: u64,
+    work: impl FnOnce() -> Result<R, ChatError> + Send,
+) -> Result<R, ChatError> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let done = thread::scope(|scope| {
+        thread::Builder::new()
+            .stack_size(bytes)
+            .spawn_scoped(scope, work)
+            .map(ScopedJoinHandle::join)
+    });
+    match done {
+        Ok(Ok(done)) => done,
+        Ok(Err(_)) => Err(ChatError::Failed { reason: "the template engine panicked".to_owned() }),
+        Err(error) => Err(ChatError::Failed { reason: format!("no thread for it: {error}") }),
     }
 }
 
@@ -264,6 +283,10 @@ fn one_line(error: &Error) -> String {
 
 /// `{% generation %}` marks the assistant's words for training and does nothing else; Jinja does not know it.
 fn without_generation_blocks(source: &str) -> Result<String, ChatError> {
+    // Hardly any template has them, and the expressions take longer to build than most templates to parse.
+    if !source.contains("generation") {
+        return Ok(source.to_owned());
+    }
     let replace = |text: &str, tag: &str, by: &str| -> Result<String, regex::Error> {
         let tag = Regex::new(&format!(r"(\{{%[-+]?\s*){tag}(\s*[-+]?%\}})"))?;
         Ok(match tag.replace_all(text, format!("${{1}}{by}${{2}}")) {

@@ -165,6 +165,45 @@ fn deep_values_end() {
     assert!(matches!(nest(90_000, "{{ ns.x }}"), Err(ChatError::OutOfFuel)));
 }
 
+/// The longest expressions that are looked at, each one chain of operators: the parser recurses into every one.
+#[test]
+fn long_chains_of_operators_do_not_exhaust_the_stack() {
+    const LONGEST: usize = 3 << 10;
+    let load = |source: &str| ChatTemplate::new(source, None, None).map(drop);
+    for link in [".a", "+1", "|e", "~a", "()", "[1]", "[:]", " and a", " is e"] {
+        let chain = link.repeat(LONGEST / link.len());
+        let loaded = load(&format!("{{{{ a{chain} }}}}"));
+        assert!(!matches!(loaded, Err(ChatError::TooComplex)), "{link}");
+        let longer = load(&format!("{{{{ a{chain}{chain} }}}}"));
+        assert!(matches!(longer, Err(ChatError::TooComplex)), "{link}");
+    }
+    for link in ["not ", "-"] {
+        let chain = link.repeat(LONGEST / link.len());
+        drop(load(&format!("{{{{ {chain}a }}}}")));
+    }
+    let chain = "{% elif a %}".repeat((MAX_TEMPLATE_BYTES - 32) / 12);
+    drop(load(&format!("{{% if a %}}{chain}{{% endif %}}")));
+}
+
+/// Each of the first would be compiled for up to half a minute, longer without optimisation.
+#[test]
+fn traps_for_the_compiler_are_refused() {
+    let whole = |tag: &str| tag.repeat(MAX_TEMPLATE_BYTES / tag.len());
+    let refused = |source: &str| {
+        let loaded = ChatTemplate::new(source, None, None);
+        assert!(matches!(loaded, Err(ChatError::TooComplex)), "{}", shorten(source));
+    };
+    refused(&whole(&format!("{{{{ a{} }}}}", "+([0]*1024==[0]*1024)".repeat(48))));
+    let (folded, levels) = ("+[]".repeat(128), "+1".repeat(256));
+    refused(&whole(&format!("{{{{ a+(1 in[0]*1024{folded}){levels} }}}}")));
+    // Not a string: what is in a raw block opens none.
+    refused(&format!("{{% raw %}}{{{{ '{{% endraw %}}{{{{ '' + a{} }}}}", "+1".repeat(9000)));
+    // Long texts are no trap.
+    let text = "It's a long text. ".repeat(1000);
+    let source = format!("{{# {text} #}}{{{{ \"{text}\" + 'a' }}}}{{{{ '-' * 3 }}}}");
+    assert_eq!(render(&source).ok(), Some(format!("{text}a---")));
+}
+
 proptest::proptest! {
     #[test]
     fn no_template_panics(source in "(\\{\\{|\\}\\}|\\{%|%\\}|for|in|if|end|set|messages|loop|ns| |\\||tojson|[a-c0-9.,()\\[\\]'=~*+-]){0,24}") {

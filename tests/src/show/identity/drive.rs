@@ -77,7 +77,7 @@ impl<'a> Bench<'a> {
                 }
             }
             for event in engine.step() {
-                if let Event::Finished { id, output } = event {
+                if let Event::Finished { id, output, .. } = event {
                     done.insert(id, output);
                 }
             }

@@ -1,0 +1,208 @@
+//! What needs no engine thread: text to tokens, parameters to a checked request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redline_scheduler::SubmitError;
+use redline_spec::{Constraint, Sampling, SamplingError, TokenId};
+use thiserror::Error;
+
+use crate::constraint::combine;
+use crate::random::random_u64;
+use crate::request::{GenerateRequest, Prompt, Speculation};
+use crate::text::{
+    ChatError, ChatOptions, ChatTemplate, Encode, EncodeError, StopError, StopStrings, TextState,
+    Tokenizer,
+};
+
+/// Why a request was refused at the door. Nothing of it is kept.
+#[derive(Debug, Error)]
+pub enum SubmitRefused {
+    /// A sampling parameter is out of its range.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+    /// The prompt could not be tokenized.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The conversation could not be rendered.
+    #[error(transparent)]
+    Template(#[from] ChatError),
+    /// The stop strings are too many or too long.
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    /// Text was given to an engine without a tokenizer, or messages to a model without a template.
+    #[error("{0}")]
+    NoText(&'static str),
+    /// A token of the prompt, of the bans or of the bias is not in the vocabulary.
+    #[error("token {token} ({place}) is not in the vocabulary of {vocab} entries")]
+    UnknownToken {
+        /// The token.
+        token: TokenId,
+        /// Where it was given.
+        place: &'static str,
+        /// Entries of the vocabulary.
+        vocab: usize,
+    },
+    /// A text that was to name one token.
+    #[error("`{text}` is {tokens} tokens, not one")]
+    NotOneToken {
+        /// The text.
+        text: String,
+        /// How many tokens it is.
+        tokens: usize,
+    },
+    /// Even alone it would run out of KV cache before its end.
+    #[error(
+        "the request needs up to {needed} bytes of KV cache, there are {total}: give --kv-memory {needed} or ask \
+         for fewer tokens"
+    )]
+    KvTooSmall {
+        /// Bytes at its longest.
+        needed: u64,
+        /// Bytes of the whole cache.
+        total: u64,
+    },
+    /// No sample, or too many.
+    #[error("samples is {0}, must be 1 to {SAMPLES_MAX}")]
+    Samples(usize),
+    /// The scheduler can't take it.
+    #[error(transparent)]
+    Scheduler(SubmitError),
+}
+
+/// A request whose text is tokens and whose parameters are checked; ready for [`Engine::submit_prepared`].
+pub struct Prepared {
+    pub(crate) tokens: Vec<TokenId>,
+    pub(crate) samples: usize,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) max_tokens: usize,
+    pub(crate) sampling: Sampling,
+    pub(crate) seed: u64,
+    pub(crate) eos: Vec<TokenId>,
+    pub(crate) text: Option<TextState>,
+    pub(crate) constraint: Option<Box<dyn Constraint>>,
+    pub(crate) priority: i32,
+    pub(crate) salt: u64,
+    pub(crate) draft_cap: Option<usize>,
+    pub(crate) pin: Option<usize>,
+}
+
+impl Prepared {
+    /// How many continuations it asks for.
+    pub fn samples(&self) -> usize {
+        self.samples
+    }
+}
+
+/// The most samples a request may ask for.
+pub const SAMPLES_MAX: usize = 1024;
+
+/// Text in, tokens out: what a request needs before it meets the engine. Shared between threads.
+pub struct Frontend {
+    pub(crate) tokenizer: Option<Arc<Tokenizer>>,
+    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) vocab: usize,
+}
+
+impl Frontend {
+    /// Checks and tokenizes a request.
+    ///
+    /// # Errors
+    /// [`SubmitRefused`] names what is wrong with it.
+    pub fn prepare(&self, request: GenerateRequest) -> Result<Prepared, SubmitRefused> {
+        request.sampling.validate()?;
+        if request.samples == 0 || request.samples > SAMPLES_MAX {
+            return Err(SubmitRefused::Samples(request.samples));
+        }
+        let tokens = self.tokens(&request.prompt)?;
+        self.check_ids(&tokens, "in the prompt")?;
+        self.check_ids(&request.banned, "among the banned tokens")?;
+        let biased: Vec<_> = request.sampling.logit_bias.iter().map(|&(id, _)| id).collect();
+        self.check_ids(&biased, "in the logit bias")?;
+        let text = match &self.tokenizer {
+            Some(tokenizer) => {
+                let stops = StopStrings::new(&request.stop)?;
+                Some(TextState::new(tokenizer.detokenizer(false), stops))
+            }
+            None if !request.stop.is_empty() => {
+                return Err(SubmitRefused::NoText("stop strings need a tokenizer"));
+            }
+            None => None,
+        };
+        let eos = match &self.tokenizer {
+            Some(tokenizer) if !request.ignore_eos => tokenizer.end_tokens().to_vec(),
+            _ => Vec::new(),
+        };
+        Ok(Prepared {
+            tokens,
+            samples: request.samples,
+            timeout: request.timeout,
+            max_tokens: request.max_tokens,
+            sampling: request.sampling,
+            seed: request.seed.unwrap_or_else(random_u64),
+            eos,
+            text,
+            constraint: combine(request.constraint, request.banned),
+            priority: request.priority,
+            salt: request.salt,
+            pin: match request.speculation {
+                Speculation::Exactly(length) => Some(length),
+                _ => None,
+            },
+            draft_cap: match request.speculation {
+                Speculation::Engine => None,
+                Speculation::AtMost(cap) | Speculation::Exactly(cap) => Some(cap),
+                Speculation::Off => Some(0),
+            },
+        })
+    }
+
+    /// The prompt's tokens, as they will be fed.
+    ///
+    /// # Errors
+    /// When there is no tokenizer or template for it, or it can't be encoded.
+    pub fn tokens(&self, prompt: &Prompt) -> Result<Vec<TokenId>, SubmitRefused> {
+        let tokenizer =
+            || self.tokenizer.as_ref().ok_or(SubmitRefused::NoText("text needs a tokenizer"));
+        Ok(match prompt {
+            Prompt::Tokens(tokens) => tokens.clone(),
+            Prompt::Text(text) => tokenizer()?.encode(text, Encode::default())?,
+            Prompt::Messages(messages) => {
+                let template = self.template.as_ref().ok_or(SubmitRefused::NoText(
+                    "the model has no chat template; give bare text instead",
+                ))?;
+                let prompt = template.render(messages, &ChatOptions::generation())?;
+                tokenizer()?.encode(&prompt, Encode::default())?
+            }
+        })
+    }
+
+    /// The tokens that each of `texts` names: an id, or a text that is one token.
+    ///
+    /// # Errors
+    /// Names the text that is neither.
+    pub fn token_list(&self, texts: &[String]) -> Result<Vec<TokenId>, SubmitRefused> {
+        let one = |text: &String| {
+            if let Ok(id) = text.parse() {
+                return Ok(id);
+            }
+            let how = Encode { bos: false, ..Encode::default() };
+            let ids = match &self.tokenizer {
+                Some(tokenizer) => tokenizer.encode(text, how)?,
+                None => Vec::new(),
+            };
+            match ids[..] {
+                [id] => Ok(id),
+                _ => Err(SubmitRefused::NotOneToken { text: text.clone(), tokens: ids.len() }),
+            }
+        };
+        texts.iter().map(one).collect()
+    }
+
+    fn check_ids(&self, ids: &[TokenId], place: &'static str) -> Result<(), SubmitRefused> {
+        match ids.iter().find(|&&id| id as usize >= self.vocab) {
+            Some(&token) => Err(SubmitRefused::UnknownToken { token, place, vocab: self.vocab }),
+            None => Ok(()),
+        }
+    }
+}
