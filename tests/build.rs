@@ -16,7 +16,7 @@ const SCENES: &str = "tests/protocol/scenes.rs";
 type Change = (&'static str, &'static str);
 
 /// Names, and what is wrong.
-const BUGS: [(&str, &[Change]); 15] = [
+const BUGS: [(&str, &[Change]); 16] = [
     (
         "in_flight_after_its_end_was_told",
         &[
@@ -85,6 +85,10 @@ const BUGS: [(&str, &[Change]); 15] = [
         ],
     ),
     ("a_drain_cuts_short", &[("self.draining && self.readers.is_empty()", "self.draining")]),
+    (
+        "a_pause_outlives_its_handles",
+        &[("let _ = self.commands.try_send(Command::Pause(false));", "")],
+    ),
     (
         "a_drain_waits_for_a_pause",
         &[("self.serve.pause(paused && !self.draining)", "self.serve.pause(paused)")],

@@ -105,6 +105,14 @@ struct Shared<S: Serve> {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+impl<S: Serve> Drop for Shared<S> {
+    /// Nobody is left who could end a pause: what streams still wait for goes on.
+    fn drop(&mut self) {
+        // There is room: while it is paused the thread does nothing but take commands.
+        let _ = self.commands.try_send(Command::Pause(false));
+    }
+}
+
 impl<S: Serve> Handle<S> {
     /// Moves `serve` onto a thread of its own.
     ///

@@ -229,8 +229,7 @@ impl Scheduler {
     }
 
     /// The sequences that ended since the last plan, and how, in the order of ending. They hold no
-    /// blocks. If more end without a plan in between than were ever inside at once, and than the
-    /// batch and the queue hold, the first are dropped.
+    /// blocks. If more end without a plan in between than may be inside at once, the first are dropped.
     pub fn ended(&self) -> impl Iterator<Item = (&Sequence, Finish)> {
         self.ended.iter().map(|(seq, finish)| (seq, *finish))
     }

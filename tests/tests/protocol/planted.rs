@@ -50,6 +50,7 @@ caught! {
     in_flight_for_ever_if_the_engine_dies in die: "in flight in a dead engine";
     streams_are_cut_at_shut_down in shut_down_twice: "Cancelled";
     a_drain_cuts_short in submit_and_drain: "Cancelled";
+    a_pause_outlives_its_handles in leave_a_stream_in_a_pause: "deadlock";
     a_drain_waits_for_a_pause in pause_and_drain: "deadlock";
     commands_stay_behind_the_shut_down in submit_and_shut_down: "deadlock";
     commands_arrive_behind_a_closed_door in submit_and_shut_down: "deadlock";

@@ -242,6 +242,22 @@ pub(crate) fn leave_a_stream() {
     }
 }
 
+/// The last handle goes while the engine is paused: nobody could end the pause, so it ends.
+pub(crate) fn leave_a_stream_in_a_pause() {
+    let (engine, alive) = start(3, 3, 0);
+    assert!(engine.pause(true).is_ok());
+    let mut stream = submit(&engine, events(1));
+    let other = engine.clone();
+    let leaver = thread::spawn(move || drop(other));
+    drop(engine);
+    assert_eq!(read(&mut stream), (1, vec![Event::Done(1)]));
+    leaver.join().unwrap();
+    drop(stream);
+    while alive.there() {
+        thread::yield_now();
+    }
+}
+
 /// Many handles, each with requests of all sorts, that read, cancel, drop and shut down as `choose` says.
 pub(crate) fn crowd(choose: fn(usize) -> usize, dies: bool) {
     let dies = if dies { 1 + choose(12) } else { 0 };

@@ -55,4 +55,5 @@ walked! {
     refuse
     give_up_submitting
     leave_a_stream
+    leave_a_stream_in_a_pause
 }
