@@ -93,6 +93,7 @@ impl Loop {
             seq: seq.id,
             tokens: &seq.tokens,
             budget: offered.min(self.drafts),
+            shape: &[],
             mode: Coupled.draw_mode(),
             draws: seq.draws,
             sampling: &self.sampling,

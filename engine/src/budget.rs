@@ -1,32 +1,17 @@
 //! Fits `spec`'s controller to the scheduler's [`DraftBudget`], and holds the fixed lengths beside it.
 
-use redline_scheduler::{Done, DraftBudget, Room, RoundView, SeqId, StepPlan};
-use redline_spec::{Candidate, Controller, Proposal, StepTiming};
+use std::ops::Range;
+
+use redline_scheduler::{Done, DraftBudget, Outcome, Room, RoundView, SeqId, StepPlan};
+use redline_spec::{
+    Candidate, Controller, DrawMode, Place, Proposal, StepTiming, TreeLimits, nominal_shape,
+};
 use rustc_hash::FxHashMap;
 
-/// How many draft tokens a round gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DraftLength {
-    /// The controller decides per sequence and step, from measured acceptance and times.
-    Auto,
-    /// Always as many as this, where the drafter, the context and the token budget allow it. A request may
-    /// still ask for fewer.
-    Fixed(usize),
-}
+use crate::draft_policy::{DraftLength, DraftPolicy, Drafting, Tree};
 
-/// Who decides how many draft tokens a round gets.
-pub enum DraftPolicy {
-    /// The engine, by a fixed length or its controller.
-    Length(DraftLength),
-    /// An embedder's own [`DraftBudget`].
-    Custom(Box<dyn DraftBudget + Send>),
-}
-
-impl From<DraftLength> for DraftPolicy {
-    fn from(length: DraftLength) -> Self {
-        Self::Length(length)
-    }
-}
+/// Nodes a tree may have where nothing else limits it.
+const TREE_NODES_MAX: usize = 512;
 
 /// The engine's [`DraftBudget`].
 pub(crate) struct Budget {
@@ -35,6 +20,14 @@ pub(crate) struct Budget {
     /// Whether drafting costs passes of a model.
     passes: bool,
     candidates: Vec<Candidate>,
+    /// Whose trees may spread how far.
+    tree: Option<TreeLimits>,
+    /// The shape of every round, its head for fewer nodes, if its size was given: the same every time.
+    nominal: Vec<Place>,
+    /// The shapes of the plan under way, one after the other.
+    places: Vec<Place>,
+    /// One for each round of the plan.
+    shapes: Vec<(SeqId, Range<usize>)>,
     /// Lengths that requests fixed for themselves.
     pins: FxHashMap<SeqId, usize>,
     /// What the plan under way was made of, for the timing that follows it.
@@ -45,11 +38,21 @@ pub(crate) struct Budget {
 impl Budget {
     /// `passes`: whether drafting costs passes of a model.
     pub(crate) fn new(policy: DraftPolicy, passes: bool) -> Self {
+        let tree = policy.tree();
+        let limits = tree.limits();
+        let nominal = match (tree, limits) {
+            (Tree::Sized { .. }, Some(limits)) => nominal_shape(limits, TREE_NODES_MAX),
+            _ => Vec::new(),
+        };
         Self {
             policy,
             controller: Controller::default(),
             passes,
             candidates: Vec::new(),
+            tree: limits,
+            nominal,
+            places: Vec::new(),
+            shapes: Vec::new(),
             pins: FxHashMap::default(),
             context_tokens: 0,
             seqs: 0,
@@ -62,25 +65,76 @@ impl Budget {
         self.pins.insert(seq, n);
     }
 
+    /// How a law is to be drawn from under a rule that prefers `rule`.
+    pub(crate) fn draw_mode(&self, rule: DrawMode) -> DrawMode {
+        self.policy.draw().mode(rule)
+    }
+
+    /// Where the drafts of round `index` of the plan are to go, which is `seq`'s; empty for a chain.
+    pub(crate) fn shape(&self, index: usize, seq: SeqId) -> &[Place] {
+        let own = self.shapes.get(index).filter(|(owner, _)| *owner == seq);
+        own.map_or(&[], |(_, range)| &self.places[range.clone()])
+    }
+
+    /// Chooses the shapes of what was granted.
+    fn plan_shapes(&mut self, rounds: &[RoundView], grants: &[usize]) {
+        self.places.clear();
+        self.shapes.clear();
+        if self.tree.is_none() {
+            return;
+        }
+        for (round, &grant) in rounds.iter().zip(grants) {
+            let start = self.places.len();
+            let candidate = self.candidate(round);
+            let by_size = candidate.pinned.is_some() && !self.nominal.is_empty();
+            if by_size {
+                self.places.extend(self.nominal.iter().take(grant));
+            } else if grant > 0 {
+                self.controller.shape(&candidate, grant, rounds.len(), &mut self.places);
+            }
+            self.shapes.push((round.seq, start..self.places.len()));
+        }
+    }
+
+    /// Nodes that a round can use at most.
+    fn usable(&self, round: &RoundView) -> usize {
+        match self.nominal.len() {
+            0 => round.nodes,
+            size => round.nodes.min(size),
+        }
+    }
+
+    /// The number of drafts that is fixed for a round, by its request or by policy.
+    fn fixed(&self, seq: SeqId) -> Option<usize> {
+        let by_policy = match &self.policy {
+            DraftPolicy::Engine(Drafting { length: DraftLength::Fixed(length), .. }) => {
+                Some(*length)
+            }
+            _ => None,
+        };
+        self.pins.get(&seq).copied().or(by_policy)
+    }
+
     /// Acceptance, counted after truncation, and measured times in seconds: of drafting, and of the rest of the step.
     pub(crate) fn observe(
         &mut self,
         plan: &StepPlan,
         done: &Done,
-        proposals: &[Proposal],
+        (proposals, outcomes): (&[Proposal], &[Outcome]),
         (draft_s, rest_s): (f64, f64),
     ) {
         let (mut deepest, mut drafted, mut fed_drafts) = (0, 0, 0);
-        for (commit, proposal) in done.commits.iter().zip(proposals) {
-            let depth = depth(proposal);
-            deepest = deepest.max(depth);
+        for ((commit, proposal), outcome) in done.commits.iter().zip(proposals).zip(outcomes) {
+            deepest = deepest.max(depth(proposal));
             drafted += proposal.len();
-            // The first pass feeds the fills and gives the first drafts; the last drafts are not fed.
-            fed_drafts += proposal.nodes().iter().filter(|n| (n.depth as usize) < depth).count();
-            // A round cut short by a stop says nothing about the drafts behind the stop.
-            if !proposal.is_empty() && commit.kept > 0 {
-                let judged = if commit.finish.is_some() { commit.accepted } else { depth };
-                self.controller.observe_round(commit.seq.0, judged, commit.accepted);
+            // The first pass feeds the fills and gives the first drafts; who has no child is not fed.
+            let parent = |node: u32| proposal.origin(Some(node)).is_some();
+            fed_drafts += (0..proposal.len() as u32).filter(|&node| parent(node)).count();
+            let Outcome::Round { path, .. } = outcome else { continue };
+            if commit.kept > 0 {
+                let path = &path[..commit.accepted];
+                let levels = judged(proposal, path, commit.finish.is_some());
+                self.controller.observe_levels(commit.seq.0, levels);
             }
         }
         let fills: usize = plan.fills.iter().map(|fill| fill.len).sum();
@@ -109,12 +163,30 @@ impl Budget {
             drafter: 0,
             passes: self.passes,
             context: round.context,
-            nodes: round.nodes,
+            nodes: self.usable(round),
             remaining: round.remaining,
             lane_gap: round.lane_gap,
-            pinned: self.pins.get(&round.seq).copied(),
+            pinned: self.fixed(round.seq),
+            tree: self.tree,
         }
     }
+}
+
+/// What a round taught: for the root and each node of the kept `path` that had children, how many, and the
+/// rank of the one on the path. A round cut short by a stop says nothing about what is behind the stop.
+fn judged<'a>(
+    proposal: &'a Proposal,
+    path: &'a [u32],
+    stopped: bool,
+) -> impl Iterator<Item = (usize, Option<usize>)> + 'a {
+    let above = std::iter::once(None).chain(path.iter().copied().map(Some));
+    let levels = above.enumerate().take(path.len() + usize::from(!stopped));
+    let level = move |(depth, parent): (usize, Option<u32>)| {
+        let kept = path.get(depth);
+        let rank = proposal.children(parent).position(|child| Some(&child) == kept);
+        (proposal.children(parent).count(), rank)
+    };
+    levels.map(level).filter(|&(children, _)| children > 0)
 }
 
 /// The longest path of a proposal.
@@ -128,11 +200,10 @@ impl DraftBudget for Budget {
         self.context_tokens = rounds.iter().map(|round| round.context).sum();
         match &mut self.policy {
             DraftPolicy::Custom(own) => own.allot(rounds, room, grants),
-            &mut DraftPolicy::Length(DraftLength::Fixed(length)) => {
-                // Depth by depth, so that a tight budget is shared evenly.
-                let pins = &self.pins;
+            DraftPolicy::Engine(Drafting { length: DraftLength::Fixed(_), .. }) => {
+                // Node by node, so that a tight budget is shared evenly.
                 let wanted = |round: &RoundView| {
-                    pins.get(&round.seq).copied().unwrap_or(length).min(round.nodes)
+                    self.fixed(round.seq).unwrap_or_default().min(self.usable(round))
                 };
                 let longest = rounds.iter().map(wanted).max().unwrap_or(0);
                 let mut left = room.slots;
@@ -146,7 +217,7 @@ impl DraftBudget for Budget {
                     }
                 }
             }
-            DraftPolicy::Length(DraftLength::Auto) => {
+            DraftPolicy::Engine(Drafting { length: DraftLength::Auto, .. }) => {
                 let base_rows =
                     room.other_rows + rounds.iter().map(|round| round.rows).sum::<usize>();
                 let mut candidates = std::mem::take(&mut self.candidates);
@@ -156,15 +227,16 @@ impl DraftBudget for Budget {
                 self.candidates = candidates;
             }
         }
+        self.plan_shapes(rounds, grants);
     }
 
     fn invest(&mut self, round: &RoundView) -> bool {
         match &mut self.policy {
             DraftPolicy::Custom(own) => own.invest(round),
-            &mut DraftPolicy::Length(DraftLength::Fixed(length)) => {
-                self.pins.get(&round.seq).copied().unwrap_or(length) > 0
+            DraftPolicy::Engine(Drafting { length: DraftLength::Fixed(_), .. }) => {
+                self.fixed(round.seq).is_some_and(|length| length > 0)
             }
-            DraftPolicy::Length(DraftLength::Auto) => {
+            DraftPolicy::Engine(Drafting { length: DraftLength::Auto, .. }) => {
                 let candidate = self.candidate(round);
                 self.controller.invest(&candidate)
             }

@@ -1,42 +1,81 @@
-//! A request's constraint: an embedder's own, the banned tokens, or both.
+//! A request's constraint: a grammar or an embedder's own, the banned tokens, or both.
 
 use std::fmt;
 
 use redline_spec::{Constraint, ConstraintError, TokenFilter, TokenId, TokenMask};
 
-/// A [`Constraint`] as part of a request: cloned by forking, so that requests stay values.
-pub struct RequestConstraint(Box<dyn Constraint>);
+use crate::grammar::Grammar;
+
+/// A [`Constraint`] as part of a request: cloned by forking, so that requests stay values; or a [`Grammar`], which is
+/// compiled when the request is prepared.
+pub struct RequestConstraint(Kind);
+
+enum Kind {
+    Own(Box<dyn Constraint>),
+    Grammar(Grammar),
+}
 
 impl RequestConstraint {
     /// Takes a constraint in its initial state: nothing generated yet.
     pub fn new(constraint: impl Constraint + 'static) -> Self {
-        Self(Box::new(constraint))
+        Self(Kind::Own(Box::new(constraint)))
+    }
+
+    /// The grammar, if it is one.
+    pub(crate) fn grammar(&self) -> Option<&Grammar> {
+        match &self.0 {
+            Kind::Grammar(grammar) => Some(grammar),
+            Kind::Own(_) => None,
+        }
+    }
+
+    /// The constraint before the first token; grammars are compiled by `compile`.
+    pub(crate) fn start<E>(
+        self,
+        compile: impl FnOnce(&Grammar) -> Result<Box<dyn Constraint>, E>,
+    ) -> Result<Box<dyn Constraint>, E> {
+        match self.0 {
+            Kind::Own(constraint) => Ok(constraint),
+            Kind::Grammar(grammar) => compile(&grammar),
+        }
+    }
+}
+
+impl From<Grammar> for RequestConstraint {
+    fn from(grammar: Grammar) -> Self {
+        Self(Kind::Grammar(grammar))
     }
 }
 
 impl Clone for RequestConstraint {
     fn clone(&self) -> Self {
-        Self(self.0.fork())
+        Self(match &self.0 {
+            Kind::Own(constraint) => Kind::Own(constraint.fork()),
+            Kind::Grammar(grammar) => Kind::Grammar(grammar.clone()),
+        })
     }
 }
 
 impl fmt::Debug for RequestConstraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RequestConstraint")
+        match &self.0 {
+            Kind::Own(_) => f.write_str("RequestConstraint"),
+            Kind::Grammar(grammar) => grammar.fmt(f),
+        }
     }
 }
 
 /// What a request's tokens have to keep to, if to anything.
 pub(crate) fn combine(
-    own: Option<RequestConstraint>,
+    own: Option<Box<dyn Constraint>>,
     banned: Vec<TokenId>,
 ) -> Option<Box<dyn Constraint>> {
     let bans = (!banned.is_empty()).then(|| TokenFilter::ban(banned));
     match (own, bans) {
         (None, None) => None,
-        (Some(own), None) => Some(own.0),
+        (Some(own), None) => Some(own),
         (None, Some(bans)) => Some(Box::new(bans)),
-        (Some(own), Some(bans)) => Some(Box::new(Both { own: own.0, bans })),
+        (Some(own), Some(bans)) => Some(Box::new(Both { own, bans })),
     }
 }
 
@@ -79,10 +118,13 @@ mod tests {
 
     #[test]
     fn a_constraint_and_bans_hold_together() {
-        let own = RequestConstraint::new(TokenFilter::allow([1, 2, 3]));
-        let both = combine(Some(own.clone()), vec![2]).unwrap();
+        let own = || {
+            let request = RequestConstraint::new(TokenFilter::allow([1, 2, 3]));
+            Some(request.start(|_| Err(())).unwrap())
+        };
+        let both = combine(own(), vec![2]).unwrap();
         assert_eq!(allowed(both.fork().as_ref()), [1, 3]);
-        assert_eq!(allowed(combine(Some(own), vec![]).unwrap().as_ref()), [1, 2, 3]);
+        assert_eq!(allowed(combine(own(), vec![]).unwrap().as_ref()), [1, 2, 3]);
         assert_eq!(allowed(combine(None, vec![0, 5]).unwrap().as_ref()), [1, 2, 3, 4]);
         assert!(combine(None, vec![]).is_none());
     }

@@ -2,59 +2,77 @@
 //!
 //! Its KV is a lane of the target's blocks: same block ids, same tables, tensors of its own. A proposal is
 //! made in passes batched over sequences: the first feeds what the lane lacks (a *fill* of the plan, which ends
-//! at the last committed token), each further one the tokens just drafted, of those sequences that want more.
-//! Budgets differ per sequence, so the batch narrows as it goes. The last token drafted is not fed: if it is
-//! accepted, the next round's fill makes up for it.
+//! at the last committed token), each further one those nodes of the level just drafted that are to have children.
+//! Budgets differ per sequence, so the batch narrows as it goes. A node is fed into the slot that it has in the
+//! target's batch, so what is accepted moves with the target's. Leaves are not fed: if one is accepted, the
+//! next round's fill makes up for it.
 
 use redline_kv_cache::{BlockCopy, BlockId, SlotMove};
 use redline_spec::{
-    Builder, Constraint, CopyOp, DraftError, DraftJob, Drafter, Fill, LaneNeed, LawError, Position,
-    Proposal, Scratch, TokenId, law,
+    CopyOp, DraftError, DraftJob, Drafter, Fill, LaneNeed, Proposal, Scratch, TokenId, VocabMap,
 };
 use tracing::debug_span;
 
+use crate::draft_tree::{Growth, RowReader};
 use crate::runner::{Batch, ModelRunner, Rows, RunnerError};
 
-/// A [`Drafter`] over any [`ModelRunner`] whose tokens are the target's.
+/// A [`Drafter`] over any [`ModelRunner`] whose tokens are the target's, in its order or another.
 pub struct DraftModel {
     name: String,
     runner: Box<dyn ModelRunner>,
     /// Entries that both vocabularies have; the draft's padding is never proposed.
-    vocab: usize,
+    shared: usize,
+    map: Option<VocabMap>,
+    trees: bool,
     batch: Batch,
     table: Vec<BlockId>,
     rows: Rows,
+    mapped: Vec<f32>,
     scratch: Scratch,
-    fed: Vec<usize>,
-}
-
-/// One job on its way through the passes.
-struct Chain<'j, 'p> {
-    job: usize,
-    builder: Builder<'p>,
-    /// The tokens drafted so far.
-    path: Vec<TokenId>,
-    /// The node they end at.
-    node: Option<u32>,
-    constraint: Option<Box<dyn Constraint>>,
-    source: &'j DraftJob<'j>,
+    /// The draft nodes of each job that were fed, ascending.
+    fed: Vec<Vec<u32>>,
 }
 
 impl DraftModel {
     /// A drafter called `name` for a target whose first `shared` tokens are the draft's too. That they are is the
-    /// loader's to check.
+    /// loader's to check. Proposes chains.
     pub fn new(name: &str, runner: Box<dyn ModelRunner>, shared: usize) -> Self {
-        let vocab = runner.info().vocab_size.min(shared);
+        let shared = runner.info().vocab_size.min(shared);
         Self {
             name: name.to_owned(),
             runner,
-            vocab,
+            shared,
+            map: None,
+            trees: false,
             batch: Batch::default(),
             table: Vec::new(),
             rows: Rows::default(),
+            mapped: Vec::new(),
             scratch: Scratch::default(),
             fed: Vec::new(),
         }
+    }
+
+    /// The same drafter, which proposes trees where it is given the shape of one.
+    #[must_use]
+    pub fn with_trees(self) -> Self {
+        Self { trees: true, ..self }
+    }
+
+    /// The same drafter, for a target whose tokens are the draft's by this map.
+    #[must_use]
+    pub fn with_map(self, map: VocabMap) -> Self {
+        Self { map: Some(map), ..self }
+    }
+
+    /// What the model is fed for a token of the target's. The target may say what the draft has no entry for;
+    /// anything may stand in for it, since a draft can be wrong but may not fail.
+    fn fed_as(&self, token: TokenId) -> u32 {
+        let own = match &self.map {
+            Some(map) => map.to_draft(token),
+            None => Some(token),
+        };
+        own.filter(|&own| (own as usize) < self.runner.info().vocab_size).unwrap_or(0)
     }
 
     /// Feeds every job's fill; wants a row of each that goes on to draft.
@@ -63,11 +81,8 @@ impl DraftModel {
         for job in jobs.iter().filter(|job| !job.fill.is_empty()) {
             push_seq(&mut self.batch, job, &mut self.table);
             for position in job.fill.clone() {
-                // The target may say what the draft has no entry for; anything may stand in for it,
-                // since a draft can be wrong but may not fail.
-                let token = job.tokens[position];
-                let known = (token as usize) < self.runner.info().vocab_size;
-                self.batch.push_row(if known { token } else { 0 }, position as u32);
+                let token = self.fed_as(job.tokens[position]);
+                self.batch.push_row(token, position as u32);
             }
             if drafts(job) {
                 self.batch.want.push(self.batch.rows.len() as u32 - 1);
@@ -76,17 +91,20 @@ impl DraftModel {
         self.forward()
     }
 
-    /// Feeds the last token of every chain, which is drafted but not committed.
-    fn feed_drafts(&mut self, chains: &[Chain<'_, '_>]) -> Result<(), RunnerError> {
-        self.batch.clear();
-        for chain in chains {
-            let position = chain.source.tokens.len() + chain.path.len() - 1;
-            let token = chain.path.last().copied().unwrap_or_default();
-            push_seq(&mut self.batch, chain.source, &mut self.table);
-            let row = self.batch.push_row(token, position as u32);
-            self.batch.want.push(row);
-            self.fed[chain.job] += 1;
+    /// Feeds the nodes of every tree that are to have children.
+    fn feed_drafts(
+        &mut self,
+        trees: &[Growth<'_, '_>],
+        jobs: &[DraftJob<'_>],
+    ) -> Result<(), RunnerError> {
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut fed = std::mem::take(&mut self.fed);
+        batch.clear();
+        for tree in trees {
+            push_seq(&mut batch, &jobs[tree.job], &mut self.table);
+            tree.feed(&mut batch, &mut fed[tree.job], |token| self.fed_as(token));
         }
+        (self.batch, self.fed) = (batch, fed);
         self.forward()
     }
 
@@ -95,18 +113,19 @@ impl DraftModel {
         self.runner.forward(&self.batch, &mut self.rows)
     }
 
-    /// Draws the next token of each chain from its row; a chain whose row is no law ends with an error.
-    fn draw(&mut self, chains: &mut Vec<Chain<'_, '_>>, failed: &mut Vec<(usize, DraftError)>) {
-        let mut row = 0;
+    /// Draws the next level of each tree from its rows; a tree one of whose rows is no law ends with an error.
+    fn draw(&mut self, trees: &mut Vec<Growth<'_, '_>>, failed: &mut Vec<(usize, DraftError)>) {
         let stride = self.runner.info().vocab_size;
-        let Self { rows, scratch, vocab, .. } = self;
-        chains.retain_mut(|chain| {
-            let logits = rows.row(row, stride).get(..*vocab).unwrap_or_default();
-            row += 1;
-            match chain.extend(logits, scratch) {
+        let Self { rows, scratch, shared, map, mapped, .. } = self;
+        let (shared, map) = (*shared, map.as_ref());
+        let mut first = 0;
+        trees.retain_mut(|tree| {
+            let mut rows = RowReader { rows, stride, shared, map, mapped, next: first };
+            first += tree.rows();
+            match tree.extend(&mut rows, scratch) {
                 Ok(more) => more,
                 Err(error) => {
-                    failed.push((chain.job, error));
+                    failed.push((tree.job, error));
                     false
                 }
             }
@@ -120,23 +139,16 @@ impl DraftModel {
         failed: &mut Vec<(usize, DraftError)>,
     ) -> Result<(), RunnerError> {
         self.feed_fills(jobs)?;
-        let mut chains: Vec<Chain<'_, '_>> = Vec::new();
+        let mut trees: Vec<Growth<'_, '_>> = Vec::new();
         for (index, (job, slot)) in jobs.iter().zip(out).enumerate() {
             if let (true, Ok(proposal)) = (drafts(job), slot) {
-                chains.push(Chain {
-                    job: index,
-                    builder: proposal.build(job.budget),
-                    path: Vec::with_capacity(job.budget),
-                    node: None,
-                    constraint: job.constraint.map(|constraint| constraint.fork()),
-                    source: job,
-                });
+                trees.push(Growth::new(index, job, proposal));
             }
         }
-        while !chains.is_empty() {
-            self.draw(&mut chains, failed);
-            if !chains.is_empty() {
-                self.feed_drafts(&chains)?;
+        while !trees.is_empty() {
+            self.draw(&mut trees, failed);
+            if !trees.is_empty() {
+                self.feed_drafts(&trees, jobs)?;
             }
         }
         Ok(())
@@ -154,44 +166,13 @@ fn push_seq(batch: &mut Batch, job: &DraftJob<'_>, table: &mut Vec<BlockId>) {
     batch.push_seq(table);
 }
 
-impl Chain<'_, '_> {
-    /// Draws one token. `Ok(true)` if the chain goes on.
-    fn extend(&mut self, logits: &[f32], scratch: &mut Scratch) -> Result<bool, DraftError> {
-        let at = Position {
-            sampling: self.source.sampling,
-            history: self.source.history,
-            path: &self.path,
-            constraint: self.constraint.as_deref(),
-        };
-        // Where the constraint leaves the draft nothing, or can't tell, the chain ends: that judges no draft, and the
-        // target may well not come this way.
-        let law = match law(logits, &at, scratch) {
-            Err(LawError::NoMass | LawError::Constraint(_)) if self.constraint.is_some() => {
-                return Ok(false);
-            }
-            law => law?,
-        };
-        let round = self.source.draws.round(self.source.tokens.len() as u64);
-        let drawn = self.builder.draw(self.node, law, 1, self.source.mode, &round)?;
-        let Some(node) = drawn.last() else { return Ok(false) };
-        let Some(token) = self.builder.proposal().node(node).map(|node| node.token) else {
-            return Ok(false);
-        };
-        self.node = Some(node);
-        self.path.push(token);
-        // Stopping behind a drawn token is always allowed; it will be verified.
-        let ended = self.source.ends.contains(&token)
-            || self
-                .constraint
-                .as_mut()
-                .is_some_and(|constraint| constraint.advance(token).is_err());
-        Ok(!ended && self.path.len() < self.source.budget)
-    }
-}
-
 impl Drafter for DraftModel {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn draws_trees(&self) -> bool {
+        self.trees
     }
 
     fn lane(&self) -> Option<LaneNeed> {
@@ -237,12 +218,12 @@ impl Drafter for DraftModel {
     }
 
     fn propose(&mut self, jobs: &[DraftJob<'_>], out: &mut [Result<Proposal, DraftError>]) {
-        self.fed.clear();
-        self.fed.resize(jobs.len(), 0);
+        self.fed.resize_with(jobs.len().max(self.fed.len()), Vec::new);
+        self.fed.iter_mut().for_each(Vec::clear);
         let mut failures = Vec::new();
         if let Err(error) = self.run(jobs, out, &mut failures) {
             // The pass served them all, so they all go without; what the lanes hold is not known.
-            self.fed.fill(0);
+            self.fed.iter_mut().for_each(Vec::clear);
             failures.clear();
             let pass = DraftError::Pass(error.to_string());
             failures.extend((0..jobs.len()).map(|job| (job, pass.clone())));
@@ -252,8 +233,8 @@ impl Drafter for DraftModel {
         }
     }
 
-    fn fed(&self, job: usize) -> usize {
-        self.fed.get(job).copied().unwrap_or(0)
+    fn holds(&self, job: usize, node: u32) -> bool {
+        self.fed.get(job).is_some_and(|fed| fed.binary_search(&node).is_ok())
     }
 
     fn forget(&mut self, _seq: u64) {}

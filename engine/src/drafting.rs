@@ -9,6 +9,7 @@ use redline_spec::{CopyOp, DraftError, DraftJob, Drafter, DrawMode, Proposal};
 
 use tracing::warn;
 
+use crate::budget::Budget;
 use crate::error::{RequestError, StepError};
 use crate::live::LiveRequests;
 
@@ -28,8 +29,8 @@ pub(crate) struct Drafters {
     proposals: Vec<Proposal>,
     /// Nodes of each proposal.
     shapes: Vec<usize>,
-    /// Leading draft slots for which the drafter's lane holds KV, one per span.
-    fed: Vec<usize>,
+    /// The drafter's job of each span whose lane it has written.
+    jobs: Vec<Option<usize>>,
     out: Vec<Result<Proposal, DraftError>>,
     tables: Vec<u32>,
     ops: Vec<CopyOp>,
@@ -46,7 +47,7 @@ impl Drafters {
             offers: Vec::new(),
             proposals: Vec::new(),
             shapes: Vec::new(),
-            fed: Vec::new(),
+            jobs: Vec::new(),
             out: Vec::new(),
             tables: Vec::new(),
             ops: Vec::new(),
@@ -65,8 +66,12 @@ impl Drafters {
         &self.shapes
     }
 
-    pub(crate) fn fed(&self, span: usize) -> usize {
-        self.fed[span]
+    /// How many leading draft slots count as held by the drafter's lane of `span`, if `path` is kept: all of the
+    /// path's nodes below are, up to the first that is not. Other nodes do not matter.
+    pub(crate) fn fed(&self, span: usize, path: &[u32]) -> usize {
+        let (Some(drafter), Some(job)) = (&self.drafter, self.jobs[span]) else { return 0 };
+        let held = path.iter().take_while(|&&node| drafter.holds(job, node));
+        held.last().map_or(0, |&node| node as usize + 1)
     }
 
     /// Asks the drafter what it could propose for each running sequence.
@@ -91,14 +96,14 @@ impl Drafters {
         plan: &mut StepPlan,
         scheduler: &Scheduler,
         live: &mut LiveRequests,
-        mode: DrawMode,
+        (mode, budget): (DrawMode, &Budget),
     ) {
         let spans = plan.spans.len();
         self.proposals.resize_with(spans.max(self.proposals.len()), Proposal::new);
         self.proposals.iter_mut().for_each(Proposal::clear);
-        self.fed.clear();
-        self.fed.resize(spans, 0);
-        self.run_jobs(plan, scheduler, live, mode);
+        self.jobs.clear();
+        self.jobs.resize(spans, None);
+        self.run_jobs(plan, scheduler, live, (mode, budget));
         self.shapes.clear();
         self.shapes.extend(self.proposals[..spans].iter().map(Proposal::len));
     }
@@ -108,10 +113,10 @@ impl Drafters {
         plan: &mut StepPlan,
         scheduler: &Scheduler,
         live: &mut LiveRequests,
-        mode: DrawMode,
+        how: (DrawMode, &Budget),
     ) {
         let Some(drafter) = self.drafter.as_mut() else { return };
-        let wanted = jobs_of(plan, scheduler, live, &mut self.tables, mode);
+        let wanted = jobs_of(plan, scheduler, live, &mut self.tables, how);
         if wanted.is_empty() {
             return;
         }
@@ -133,7 +138,7 @@ impl Drafters {
             match checked.map_err(failed) {
                 Ok(proposal) => {
                     self.proposals[spans[job]] = proposal;
-                    self.fed[spans[job]] = drafter.fed(job);
+                    self.jobs[spans[job]] = Some(job);
                 }
                 Err((seq, error)) => {
                     live.fail(seq, error);
@@ -225,7 +230,7 @@ fn jobs_of<'a>(
     scheduler: &'a Scheduler,
     live: &'a LiveRequests,
     tables: &'a mut Vec<u32>,
-    mode: DrawMode,
+    (mode, budgets): (DrawMode, &'a Budget),
 ) -> Vec<(usize, DraftJob<'a>)> {
     tables.clear();
     let mut found = Vec::new();
@@ -252,10 +257,12 @@ fn jobs_of<'a>(
         let sequence: &'a redline_scheduler::Sequence = sequence;
         let state: &'a crate::live::Live = state;
         let table: std::ops::Range<usize> = table;
+        let shape = budgets.shape(index, sequence.id());
         let job = DraftJob {
             seq: sequence.id().0,
             tokens: sequence.tokens(),
             budget,
+            shape: shape.get(..budget).unwrap_or(shape),
             mode,
             draws: state.draws,
             sampling: &state.sampling,

@@ -52,6 +52,7 @@ impl Engine {
             let draws = Draws { seed: prepared.seed, sample: sample as u32 };
             let mut live = Live::new(id, prepared.sampling.clone(), draws, history.clone());
             live.eos.clone_from(&prepared.eos);
+            live.ask_logprobs(prepared.logprobs, prepared.tokenizer.as_ref());
             live.text.clone_from(&prepared.text);
             live.constraint = prepared.constraint.as_ref().map(|constraint| constraint.fork());
             live

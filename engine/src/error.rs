@@ -1,6 +1,6 @@
 //! The engine's errors: one enum for what can befall a single request, one for a step, one for loading.
 
-use redline_spec::{ConstraintError, DraftError, VerifyError};
+use redline_spec::{ConstraintError, DraftError, LawError, RowError, VerifyError};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -34,12 +34,20 @@ pub(crate) enum RequestError {
         rule: String,
     },
     /// The target emitted what the request's constraint forbids.
-    #[error("the constraint refused the committed token {token}")]
+    #[error("the constraint did not take the committed token {token}")]
     Constraint {
         /// The token.
         token: u32,
         /// What the constraint said.
         source: ConstraintError,
+    },
+    /// The request's constraint leaves nothing to emit, or can't tell what.
+    #[error("the constraint has no token to go on with after {position} tokens")]
+    Stuck {
+        /// Committed tokens before the round.
+        position: usize,
+        /// What the constraint said; that no token has any probability if its mask is empty.
+        source: LawError,
     },
     /// A target row on the emitted path is no law.
     #[error("the target's output after {position} tokens is no probability law")]
@@ -68,19 +76,34 @@ pub enum FailureKind {
     Target,
     /// The verification rule returned nonsense for it.
     Rule,
-    /// Its constraint refused a token that was committed.
+    /// Its constraint left no token to emit, failed, or refused a token that was committed.
     Constraint,
     /// A pass it was part of failed, and failed again.
     Forward,
 }
 
 impl RequestError {
+    /// A round without a verdict, `position` tokens in, of a request with or without a constraint.
+    pub(crate) fn verdict(position: usize, constrained: bool, source: VerifyError) -> Self {
+        match source {
+            VerifyError::Row(RowError::Bad {
+                source: source @ LawError::Constraint(_), ..
+            }) => Self::Stuck { position, source },
+            VerifyError::Row(RowError::Bad { source: source @ LawError::NoMass, .. })
+                if constrained =>
+            {
+                Self::Stuck { position, source }
+            }
+            source => Self::Target { position, source },
+        }
+    }
+
     pub(crate) fn kind(&self) -> FailureKind {
         match self {
             Self::Draft { .. } | Self::DraftTooLong { .. } => FailureKind::Draft,
             Self::Target { .. } => FailureKind::Target,
             Self::Verdict { .. } => FailureKind::Rule,
-            Self::Constraint { .. } => FailureKind::Constraint,
+            Self::Constraint { .. } | Self::Stuck { .. } => FailureKind::Constraint,
             Self::Forward { .. } => FailureKind::Forward,
         }
     }

@@ -7,7 +7,9 @@ use redline_scheduler::SubmitError;
 use redline_spec::{Constraint, Sampling, SamplingError, TokenId};
 use thiserror::Error;
 
-use crate::constraint::combine;
+use crate::constraint::{RequestConstraint, combine};
+use crate::grammar::{Grammar, GrammarError, Grammars};
+use crate::logprobs::{Logprobs, TOP_LOGPROBS_MAX};
 use crate::random::random_u64;
 use crate::request::{GenerateRequest, Prompt, Speculation};
 use crate::text::{
@@ -65,6 +67,12 @@ pub enum SubmitRefused {
     /// No sample, or too many.
     #[error("samples is {0}, must be 1 to {SAMPLES_MAX}")]
     Samples(usize),
+    /// The grammar can't be used.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
+    /// More alternatives than there can be.
+    #[error("{0} top logprobs; at most {TOP_LOGPROBS_MAX} are given")]
+    TopLogprobs(usize),
     /// The scheduler can't take it.
     #[error(transparent)]
     Scheduler(SubmitError),
@@ -81,6 +89,9 @@ pub struct Prepared {
     pub(crate) eos: Vec<TokenId>,
     pub(crate) text: Option<TextState>,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
+    pub(crate) logprobs: Option<Logprobs>,
+    /// For the text of the alternatives.
+    pub(crate) tokenizer: Option<Arc<Tokenizer>>,
     pub(crate) priority: i32,
     pub(crate) salt: u64,
     pub(crate) draft_cap: Option<usize>,
@@ -102,6 +113,7 @@ pub struct Frontend {
     pub(crate) tokenizer: Option<Arc<Tokenizer>>,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) vocab: usize,
+    pub(crate) grammars: Grammars,
 }
 
 impl Frontend {
@@ -113,6 +125,9 @@ impl Frontend {
         request.sampling.validate()?;
         if request.samples == 0 || request.samples > SAMPLES_MAX {
             return Err(SubmitRefused::Samples(request.samples));
+        }
+        if let Some(Logprobs { top, .. }) = request.logprobs.filter(|l| l.top > TOP_LOGPROBS_MAX) {
+            return Err(SubmitRefused::TopLogprobs(top));
         }
         let tokens = self.tokens(&request.prompt)?;
         self.check_ids(&tokens, "in the prompt")?;
@@ -133,6 +148,7 @@ impl Frontend {
             Some(tokenizer) if !request.ignore_eos => tokenizer.end_tokens().to_vec(),
             _ => Vec::new(),
         };
+        let constraint = self.constraint(request.constraint, request.ignore_eos)?;
         Ok(Prepared {
             tokens,
             samples: request.samples,
@@ -142,7 +158,9 @@ impl Frontend {
             seed: request.seed.unwrap_or_else(random_u64),
             eos,
             text,
-            constraint: combine(request.constraint, request.banned),
+            logprobs: request.logprobs,
+            tokenizer: self.tokenizer.clone().filter(|_| request.logprobs.is_some()),
+            constraint: combine(constraint, request.banned),
             priority: request.priority,
             salt: request.salt,
             pin: match request.speculation {
@@ -155,6 +173,27 @@ impl Frontend {
                 Speculation::Off => Some(0),
             },
         })
+    }
+
+    fn constraint(
+        &self,
+        wanted: Option<RequestConstraint>,
+        ignore_eos: bool,
+    ) -> Result<Option<Box<dyn Constraint>>, GrammarError> {
+        let Some(wanted) = wanted else { return Ok(None) };
+        if ignore_eos && wanted.grammar().is_some() {
+            return Err(GrammarError::NoEnd);
+        }
+        wanted.start(|grammar| self.grammar(grammar)).map(Some)
+    }
+
+    /// A grammar as a constraint before the first token. The latest are kept: requests that name one that has been
+    /// compiled need not wait.
+    ///
+    /// # Errors
+    /// [`GrammarError`] says what is wrong with it.
+    pub fn grammar(&self, grammar: &Grammar) -> Result<Box<dyn Constraint>, GrammarError> {
+        self.grammars.start(grammar, self.tokenizer.as_deref())
     }
 
     /// The prompt's tokens, as they will be fed.

@@ -11,16 +11,20 @@
 //! To read the code, start with `step.rs`.
 
 mod async_engine;
+pub mod audit;
 mod batch;
 mod budget;
 pub mod cli;
 mod constraint;
 mod draft_model;
+mod draft_policy;
+mod draft_tree;
 mod drafting;
 mod engine;
 mod error;
 mod frontend;
 pub mod gguf;
+mod grammar;
 pub mod hub;
 pub mod kernels;
 pub mod kv_store;
@@ -28,6 +32,7 @@ mod live;
 mod load_error;
 mod load_options;
 mod loader;
+mod logprobs;
 mod memory;
 pub mod model;
 pub mod model_runner;
@@ -43,16 +48,22 @@ pub mod text;
 mod verify;
 
 pub use async_engine::{AsyncEngine, AsyncError, EVENTS_BUFFERED, RequestStream};
-pub use budget::{DraftLength, DraftPolicy};
 pub use constraint::RequestConstraint;
 pub use draft_model::DraftModel;
+pub use draft_policy::{DraftLength, DraftPolicy, Drafting, Draw, Tree};
 pub use engine::Engine;
 pub use error::FailureKind;
 pub use frontend::{Frontend, Prepared, SAMPLES_MAX, SubmitRefused};
+pub use grammar::{GRAMMAR_BYTES_MAX, Grammar, GrammarError, WHITESPACE_MAX};
 pub use kv_store::CacheType;
 pub use load_error::LoadError;
 pub use load_options::{Backend, EngineOptions, LoadOptions};
-pub use loader::{BLOCK_SIZE, Target, assemble, load, load_scorer, load_tokenizer, load_with};
+pub use loader::{
+    BLOCK_SIZE, DraftParts, Target, assemble, load, load_scorer, load_tokenizer, load_with,
+};
+pub use logprobs::{
+    Logprob, Logprobs, LogprobsMode, LogprobsOutput, TOP_LOGPROBS_MAX, TokenLogprob,
+};
 pub use model_runner::{CandleRunner, CpuRunner, RunOptions};
 pub use registry::{DrafterContext, Factory, Registry, RegistryError, verifier};
 pub use request::{

@@ -4,18 +4,20 @@
 //! [`LiveRequests`] is the scheduler's [`StopRule`]: `commit` asks it about every token in order, so
 //! tokens, text, usage, statistics and KV are all cut at the same index.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use redline_scheduler::{Commit, Finish, Scan, SeqId, Sequence, StepPlan, StopRule};
-use redline_spec::{Constraint, Draws, History, Sampling, TokenId};
+use redline_spec::{Constraint, Draws, History, Sampling, TokenId, TokenLogprobs};
 use rustc_hash::FxHashMap;
 
 use crate::error::RequestError;
+use crate::logprobs::{Logprobs, LogprobsOutput, TokenLogprob};
 use crate::request::{
     Event, FinishReason, Origin, RequestId, RequestOutput, SpeculationStats, Timing, TokenEvent,
     Usage,
 };
-use crate::text::TextState;
+use crate::text::{TextState, Tokenizer};
 
 /// Engine-side state of one sample of a request.
 pub(crate) struct Live {
@@ -31,6 +33,11 @@ pub(crate) struct Live {
     pub(crate) text: Option<TextState>,
     pub(crate) error: Option<RequestError>,
     pub(crate) seed: u64,
+    pub(crate) logprobs: Option<Logprobs>,
+    /// What they are for the tokens of the round that was verified last; a commit may cut them short.
+    pub(crate) found: Vec<(TokenId, TokenLogprobs)>,
+    tokenizer: Option<Arc<Tokenizer>>,
+    token_logprobs: Vec<TokenLogprob>,
     /// Tokens of this step as `commit` scanned them, with the text each made certain.
     scanned: Vec<(TokenId, String)>,
     token_ids: Vec<TokenId>,
@@ -54,6 +61,10 @@ impl Live {
             text: None,
             error: None,
             seed: draws.seed,
+            logprobs: None,
+            found: Vec::new(),
+            tokenizer: None,
+            token_logprobs: Vec::new(),
             scanned: Vec::new(),
             token_ids: Vec::new(),
             output: String::new(),
@@ -63,6 +74,26 @@ impl Live {
             first_token: None,
             last_token: None,
         }
+    }
+
+    /// Has the sample tell log-probabilities, with the texts of this tokenizer.
+    pub(crate) fn ask_logprobs(
+        &mut self,
+        wanted: Option<Logprobs>,
+        tokenizer: Option<&Arc<Tokenizer>>,
+    ) {
+        self.logprobs = wanted;
+        self.tokenizer = tokenizer.cloned();
+    }
+
+    /// The log-probabilities of token `index` of the round.
+    fn logprob(&mut self, index: usize, id: TokenId) -> Option<Box<TokenLogprob>> {
+        self.logprobs?;
+        let (token, found) = &self.found[index];
+        assert_eq!(*token, id, "log-probabilities line up with the tokens");
+        let logprob = TokenLogprob::new(id, found, self.tokenizer.as_deref());
+        self.token_logprobs.push(logprob.clone());
+        Some(Box::new(logprob))
     }
 
     fn scan(&mut self, token: TokenId) -> Scan {
@@ -92,7 +123,8 @@ impl Live {
         histogram[commit.accepted] += 1;
         assert_eq!(self.scanned.len(), commit.kept, "every kept token is scanned exactly once");
         let mut events = Vec::with_capacity(self.scanned.len());
-        for (index, (id, text)) in self.scanned.drain(..).enumerate() {
+        let mut scanned = std::mem::take(&mut self.scanned);
+        for (index, (id, text)) in scanned.drain(..).enumerate() {
             self.history.push(id);
             // Nothing follows the token that ended the request, so it need not fit the constraint.
             let ended = commit.finish.is_some() && index + 1 == commit.kept;
@@ -103,8 +135,10 @@ impl Live {
             self.token_ids.push(id);
             self.output.push_str(&text);
             let origin = if index < commit.accepted { Origin::Draft } else { Origin::Target };
-            events.push(TokenEvent { id, text, origin });
+            let logprob = self.logprob(index, id);
+            events.push(TokenEvent { id, text, origin, logprob });
         }
+        self.scanned = scanned;
         events
     }
 
@@ -131,6 +165,7 @@ impl Live {
                 cached_tokens: sequence.cached_tokens(),
             },
             token_ids: self.token_ids,
+            logprobs: self.logprobs.map(|_| LogprobsOutput { content: self.token_logprobs }),
             finish_reason: match finish {
                 Finish::Stop => FinishReason::Stop,
                 Finish::Length => FinishReason::Length,

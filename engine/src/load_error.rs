@@ -7,12 +7,13 @@ use redline_scheduler::ConfigError;
 use redline_spec::{DraftError, VerifyError};
 use thiserror::Error;
 
+use crate::draft_policy::Tree;
 use crate::gguf::GgufError;
 use crate::hub::HubError;
 use crate::model::LoadError as ModelError;
 use crate::registry::RegistryError;
 use crate::runner::RunnerError;
-use crate::text::{ChatError, Mismatch, TokenizerError};
+use crate::text::{ChatError, TokenizerError, Unrelated};
 
 /// Why an engine could not be made.
 #[derive(Debug, Error)]
@@ -52,15 +53,15 @@ pub enum LoadError {
         /// What is wrong with it.
         source: ChatError,
     },
-    /// The draft model speaks other tokens than the target.
+    /// The draft model's tokens can't be translated into the target's.
     #[error("the model `{draft}` can't draft for `{target}`")]
     Mismatch {
         /// The draft model.
         draft: String,
         /// The target.
         target: String,
-        /// The first entry that differs.
-        source: Mismatch,
+        /// What is in the way.
+        source: Unrelated,
     },
     /// No drafter or rule of that name.
     #[error(transparent)]
@@ -76,6 +77,16 @@ pub enum LoadError {
     /// The rule can't verify what the drafter proposes.
     #[error(transparent)]
     Rule(VerifyError),
+    /// Trees are wanted of a drafter that has none.
+    #[error(
+        "the drafter `{drafter}` proposes chains only, so its drafts can't have the shape `{tree}`; a draft model can"
+    )]
+    NoTrees {
+        /// Its name.
+        drafter: String,
+        /// What was asked for.
+        tree: Tree,
+    },
     /// `max_model_len` is more than the model was made for.
     #[error(
         "max_model_len {asked} is more than the context of {limit} tokens that `{model}` was made for"

@@ -1,6 +1,6 @@
 //! What can be said about an engine before there is one.
 
-use crate::budget::DraftLength;
+use crate::draft_policy::{DraftLength, Drafting, Draw, Tree};
 
 /// Everything [`load`](crate::load) can be told. `..LoadOptions::default()` fills in the rest.
 #[derive(Debug, Clone)]
@@ -13,12 +13,24 @@ pub struct LoadOptions {
     pub verify: String,
     /// Draft tokens per round.
     pub length: DraftLength,
+    /// Their shape.
+    pub tree: Tree,
+    /// How they are drawn.
+    pub draw: Draw,
     /// What computes the models.
     pub backend: Backend,
     /// Kernel threads; `None`: one per physical core.
     pub threads: Option<usize>,
     /// What holds for parts brought by an embedder too.
     pub engine: EngineOptions,
+}
+
+impl LoadOptions {
+    /// What is said about drafts.
+    #[must_use]
+    pub fn drafting(&self) -> Drafting {
+        Drafting { length: self.length, tree: self.tree, draw: self.draw }
+    }
 }
 
 /// What computes the models.
@@ -69,6 +81,8 @@ impl Default for LoadOptions {
             draft: "ngram".to_owned(),
             verify: "coupled".to_owned(),
             length: DraftLength::Auto,
+            tree: Tree::Chain,
+            draw: Draw::Rule,
             backend: Backend::Cpu,
             threads: None,
             engine: EngineOptions::default(),

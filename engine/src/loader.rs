@@ -8,14 +8,17 @@ use std::sync::Arc;
 
 use redline_kv_cache::{KvCache, KvConfig, LaneGeometry, MAX_LANES, blocks_within};
 use redline_scheduler::{Config, Scheduler};
-use redline_spec::{Drafter, Fill, Verifier};
+use redline_spec::{Drafter, Fill, Verifier, VocabMap};
+use tracing::warn;
 
-use crate::budget::{Budget, DraftPolicy};
+use crate::budget::Budget;
 use crate::draft_model::DraftModel;
+use crate::draft_policy::{DraftPolicy, Tree};
 use crate::drafting::Drafters;
 use crate::engine::Engine;
 use crate::frontend::Frontend;
 use crate::gguf::Header;
+use crate::grammar::Grammars;
 use crate::hub::{self, TerminalProgress};
 use crate::load_error::LoadError;
 use crate::load_options::{Backend, EngineOptions, LoadOptions};
@@ -28,7 +31,7 @@ use crate::registry::{DrafterContext, Registry, verifier};
 use crate::runner::ModelRunner;
 use crate::score::Scorer;
 use crate::step::{Core, Parts};
-use crate::text::{ChatTemplate, Tokenizer, compare};
+use crate::text::{ChatTemplate, Mapping, Relation, Tokenizer, relate};
 use crate::verify::Verification;
 
 /// Tokens of a KV block: a multiple of 32, as paged flash attention needs, and the tile of the CPU's attention.
@@ -61,35 +64,77 @@ pub fn load(options: &LoadOptions) -> Result<Engine, LoadError> {
 /// [`LoadError`] names what can't be used.
 pub fn load_with(options: &LoadOptions, registry: &Registry) -> Result<Engine, LoadError> {
     let rule = verifier(&options.verify)?;
-    let file = ModelFile::open(&options.model)?;
-    let target = file.target(options.backend, options.threads)?;
-    let context = DrafterContext {
+    let target = open_target(options)?;
+    let drafter = match registry.make(&options.draft, &drafter_context(&target))? {
+        Some(drafter) => drafter,
+        None => {
+            let draft = open_draft(options, &target)?;
+            let drafter = draft.drafter(&options.draft, options.tree);
+            Some(Box::new(drafter) as Box<dyn Drafter>)
+        }
+    };
+    assemble(target, drafter, rule, options.drafting(), &options.engine)
+}
+
+/// The target by its name.
+pub(crate) fn open_target(options: &LoadOptions) -> Result<Target, LoadError> {
+    ModelFile::open(&options.model)?.target(options.backend, options.threads)
+}
+
+/// What a drafter's factory may know.
+pub(crate) fn drafter_context(target: &Target) -> DrafterContext<'_> {
+    DrafterContext {
         vocab: target.runner.info().vocab_size,
         context_length: target.runner.info().context_length,
         tokenizer: target.tokenizer.as_ref(),
-    };
-    let drafter = match registry.make(&options.draft, &context)? {
-        Some(drafter) => drafter,
-        None => Some(draft_model(options, &target)?),
-    };
-    assemble(target, drafter, rule, options.length, &options.engine)
+    }
 }
 
-fn draft_model(options: &LoadOptions, target: &Target) -> Result<Box<dyn Drafter>, LoadError> {
+/// A draft model, and what its tokens are to the target.
+pub struct DraftParts {
+    /// The model.
+    pub runner: Box<dyn ModelRunner>,
+    /// Leading entries that both vocabularies have, where a token has the same id in both.
+    pub shared: usize,
+    /// Which token is which, where ids differ.
+    pub map: Option<VocabMap>,
+}
+
+impl DraftParts {
+    /// The drafter, called `name`.
+    pub(crate) fn drafter(self, name: &str, tree: Tree) -> DraftModel {
+        let mut drafter = DraftModel::new(name, self.runner, self.shared);
+        if let Some(map) = self.map {
+            drafter = drafter.with_map(map);
+        }
+        if tree.branches() { drafter.with_trees() } else { drafter }
+    }
+}
+
+/// The draft model by its name.
+pub(crate) fn open_draft(options: &LoadOptions, target: &Target) -> Result<DraftParts, LoadError> {
     let file = ModelFile::open(&options.draft)?;
     let mut shared = target.runner.info().vocab_size;
+    let mut map = None;
     // Before the weights are read: that may take a while.
     if let Some(tokenizer) = &target.tokenizer {
-        let compared = compare(file.tokenizer()?.vocab(), tokenizer.vocab());
-        let found = compared.map_err(|source| LoadError::Mismatch {
+        let related = relate(&*file.tokenizer()?, tokenizer);
+        let related = related.map_err(|source| LoadError::Mismatch {
             draft: options.draft.clone(),
             target: options.model.clone(),
             source,
         })?;
-        shared = shared.min(found.shared);
+        match related {
+            Relation::Same(same) => shared = shared.min(same.shared),
+            Relation::Mapped(Mapping { map: found, common, draft, target }) => {
+                warn!(
+                    "the draft model has another vocabulary: {common} of its {draft} tokens are the target's, which has {target}"
+                );
+                map = Some(found);
+            }
+        }
     }
-    let runner = file.runner(options.backend, options.threads)?;
-    Ok(Box::new(DraftModel::new(&options.draft, runner, shared)))
+    Ok(DraftParts { runner: file.runner(options.backend, options.threads)?, shared, map })
 }
 
 /// An engine from its parts.
@@ -103,8 +148,13 @@ pub fn assemble(
     drafts: impl Into<DraftPolicy>,
     options: &EngineOptions,
 ) -> Result<Engine, LoadError> {
+    let drafts = drafts.into();
     if let Some(drafter) = &drafter {
         rule.admits(drafter.as_ref()).map_err(LoadError::Rule)?;
+        if drafts.tree().branches() && !drafter.draws_trees() {
+            let (drafter, tree) = (drafter.name().to_owned(), drafts.tree());
+            return Err(LoadError::NoTrees { drafter, tree });
+        }
     }
     let info = target.runner.info().clone();
     let max_model_len = options.max_model_len.unwrap_or(info.context_length);
@@ -151,13 +201,14 @@ pub fn assemble(
     // Rows that the tokenizer has no token for are padding: never fed, never emitted.
     let used = target.tokenizer.as_ref().map_or(usize::MAX, |t| t.vocab().len_used());
     let vocab = used.min(info.vocab_size);
-    let frontend = Frontend { tokenizer: target.tokenizer, template: target.template, vocab };
+    let Target { runner, tokenizer, template } = target;
+    let frontend = Frontend { tokenizer, template, vocab, grammars: Grammars::default() };
     let core = Core::new(Parts {
         scheduler,
         kv,
-        budget: Budget::new(drafts.into(), lanes.len() > 1),
+        budget: Budget::new(drafts, lanes.len() > 1),
         drafters: Drafters::new(drafter, vocab),
-        target: target.runner,
+        target: runner,
         verification: Verification::new(rule, vocab),
     });
     Ok(Engine::new(core, frontend, bytes / u64::from(blocks)))

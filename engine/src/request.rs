@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::constraint::RequestConstraint;
 use crate::error::FailureKind;
+use crate::logprobs::{Logprobs, LogprobsOutput, TokenLogprob};
 
 /// Identifies a request for as long as the engine lives; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -68,6 +69,8 @@ pub struct GenerateRequest {
     pub ignore_eos: bool,
     /// Token ids that are never emitted.
     pub banned: Vec<TokenId>,
+    /// Log-probabilities of the emitted tokens, if they are wanted: they cost time.
+    pub logprobs: Option<Logprobs>,
     /// Which tokens may come next, if not all: a grammar, a schema, an embedder's own rule.
     pub constraint: Option<RequestConstraint>,
     /// Higher runs first.
@@ -93,6 +96,7 @@ impl GenerateRequest {
             stop: Vec::new(),
             ignore_eos: false,
             banned: Vec::new(),
+            logprobs: None,
             constraint: None,
             priority: 0,
             salt: 0,
@@ -113,7 +117,7 @@ pub enum Origin {
 }
 
 /// One emitted token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TokenEvent {
     /// Its id.
     pub id: TokenId,
@@ -122,6 +126,8 @@ pub struct TokenEvent {
     pub text: String,
     /// Draft or target.
     pub origin: Origin,
+    /// Its log-probability, if the request asked.
+    pub logprob: Option<Box<TokenLogprob>>,
 }
 
 /// What happened to one request in one step.
@@ -225,6 +231,9 @@ pub struct RequestOutput {
     pub text: String,
     /// The generated ids, the end-of-text token included.
     pub token_ids: Vec<TokenId>,
+    /// Log-probabilities of these tokens, if the request asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<LogprobsOutput>,
     /// Why it ended.
     pub finish_reason: FinishReason,
     /// What went wrong, in a line, if `finish_reason` is `error`.

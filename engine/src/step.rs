@@ -105,7 +105,8 @@ impl Core {
 
         let drafting = Instant::now();
         let span = debug_span!("propose").entered();
-        drafters.propose(plan, scheduler, live, verification.rule().draw_mode()); // a tree per round, may be empty
+        let mode = budget.draw_mode(verification.rule().draw_mode());
+        drafters.propose(plan, scheduler, live, (mode, &*budget)); // a tree per round, may be empty
         drop(span);
         let draft_s = drafting.elapsed().as_secs_f64();
 
@@ -136,7 +137,8 @@ impl Core {
         drafters.relocate(&[], &done.moves)?;
         drafters.observe(scheduler, done);
         let rest_s = started.elapsed().as_secs_f64() - draft_s;
-        budget.observe(plan, done, drafters.proposals(), (draft_s, rest_s)); // acceptance, measured times
+        let rounds = (drafters.proposals(), &*self.outcomes);
+        budget.observe(plan, done, rounds, (draft_s, rest_s)); // acceptance, measured times
         drop(span);
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::batch::RowMap;
 use crate::drafting::Drafters;
 use crate::error::RequestError;
 use crate::live::{Live, LiveRequests};
+use crate::logprobs::Decided;
 use crate::runner::Rows;
 
 /// Rows below an end of text are not looked at: what is drawn there is cut by the commit, so any law does, and a
@@ -90,9 +91,13 @@ impl Verification {
                         state.error = Some(RequestError::Verdict { rule });
                         Outcome::Failed
                     }
-                    Ok(()) => self.outcome(proposal, drafters.fed(index)),
+                    Ok(()) => {
+                        let fed = drafters.fed(index, &self.verdict.path);
+                        self.outcome(proposal, fed)
+                    }
                     Err(source) => {
-                        state.error = Some(RequestError::Target { position: base, source });
+                        let constrained = state.constraint.is_some();
+                        state.error = Some(RequestError::verdict(base, constrained, source));
                         Outcome::Failed
                     }
                 }
@@ -107,7 +112,7 @@ impl Verification {
         &mut self,
         base: usize,
         proposal: &Proposal,
-        state: &Live,
+        state: &mut Live,
         logits: (&[f32], usize),
     ) -> Result<(), VerifyError> {
         let law_of = (&state.sampling, &state.history);
@@ -117,7 +122,14 @@ impl Verification {
         let past_end = Law::point(0);
         let mut rows = UntilEnd { rows, proposal, ends: &state.eos, past_end };
         let round = Round { proposal, base: base as u64, draws: state.draws };
-        self.rule.verify(&round, &mut rows, &mut self.verdict)
+        self.rule.verify(&round, &mut rows, &mut self.verdict)?;
+        let (Some(wanted), true) = (state.logprobs, is_path(proposal, &self.verdict.path)) else {
+            return Ok(());
+        };
+        let (verdict, (logits, width), ends) = (&self.verdict, logits, &state.eos[..]);
+        let used = self.vocab.min(width);
+        let decided = Decided { verdict, proposal, logits, width, used, ends };
+        decided.logprobs(wanted, &mut rows, &mut state.found)
     }
 
     fn outcome(&self, proposal: &Proposal, draft_fed: usize) -> Outcome {

@@ -1,6 +1,6 @@
 //! [`Builder`]: the only way to put drafts into a proposal.
 
-use crate::race::coupled_top;
+use crate::race::{coupled_race, coupled_top};
 use crate::{Choices, Law, Origin, Proposal, ProposalError, RoundDraws, Site, TokenId};
 use std::ops::Range;
 
@@ -133,6 +133,32 @@ impl<'a> Builder<'a> {
         Ok(start..self.proposal.len() as u32)
     }
 
+    /// The tokens that [`Builder::draw`] would put below `parent` in a free mode, best first, each
+    /// with how likely it is to be the accepted one, as far as the drafter can tell: they may be
+    /// chosen among before they are added. Nothing is added. None in a sampling mode, whose
+    /// drafts must not be chosen among.
+    #[must_use]
+    pub fn prospects(
+        &self,
+        parent: Option<u32>,
+        law: &Law,
+        width: usize,
+        mode: DrawMode,
+        round: &RoundDraws,
+    ) -> Vec<(TokenId, f64)> {
+        match mode {
+            DrawMode::Sampled { .. } => Vec::new(),
+            DrawMode::Point => {
+                likeliest(law, width).into_iter().map(|id| (id, law.p(id))).collect()
+            }
+            DrawMode::Shared => {
+                let position = round.base + u64::from(self.proposal.depth(parent));
+                let race = coupled_race(law, &round.draws, position, width + RUNNERS_UP);
+                by_margin(&race).take(width).collect()
+            }
+        }
+    }
+
     fn free(
         &mut self,
         parent: Option<u32>,
@@ -160,6 +186,20 @@ impl<'a> Builder<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Runners beyond the children that stand for the rest of the field.
+const RUNNERS_UP: usize = 2;
+
+/// Runners of a race with the probability that each would win it under the target's law. That law
+/// differs from the drafter's by factors which nobody knows yet; taken as exponential noise on the
+/// scores, a runner wins in proportion to 1/score: a drafter that led by far leads under the target,
+/// too, however unlikely its token was.
+fn by_margin(race: &[(f64, TokenId)]) -> impl Iterator<Item = (TokenId, f64)> + '_ {
+    let lead = race.first().map_or(1.0, |&(score, _)| score);
+    let weight = move |score: f64| if score > 0.0 { lead / score } else { 1.0 };
+    let total: f64 = race.iter().map(|&(score, _)| weight(score)).sum();
+    race.iter().map(move |&(score, id)| (id, weight(score) / total))
 }
 
 /// The `width` likeliest tokens, best first, lower ids first among equals.
@@ -242,6 +282,32 @@ mod tests {
         // Ties to the lowest id; shared noise at the position the token will have: 5 + depth 1.
         assert_eq!(tokens[..2], [2, 3]);
         assert_eq!(tokens[2..], coupled_top(&law(), &draws, 6, 2));
+    }
+
+    #[test]
+    fn prospects_are_what_would_be_drawn() {
+        let law = Law::dense((0..90).map(|i| 1.0 / f64::from(i + 1)).collect()).unwrap();
+        for seed in 0..50 {
+            let round = Draws { seed, sample: 0 }.round(5);
+            let mut proposal = Proposal::new();
+            let mut builder = proposal.build(9);
+            let above = builder.point(None, 7).unwrap();
+            for mode in [DrawMode::Point, DrawMode::Shared] {
+                let ahead = builder.prospects(Some(above), &law, 3, mode, &round);
+                let sure: Vec<_> = ahead.iter().map(|&(_, sure)| sure).collect();
+                assert!(sure.is_sorted_by(|a, b| a >= b) && sure.iter().sum::<f64>() < 1.0);
+                let mut other = Proposal::new();
+                let mut drawn = other.build(9);
+                drawn.point(None, 7).unwrap();
+                let children = drawn.draw(Some(above), law.clone(), 3, mode, &round).unwrap();
+                let tokens = children.map(|node| other.nodes()[node as usize].token);
+                assert!(tokens.eq(ahead.iter().map(|&(token, _)| token)));
+            }
+            let mode = DrawMode::Sampled { replacement: false };
+            assert!(builder.prospects(None, &law, 3, mode, &round).is_empty());
+            let sole = builder.prospects(None, &Law::point(4), 3, DrawMode::Shared, &round);
+            assert_eq!(sole, [(4, 1.0)]);
+        }
     }
 
     #[test]

@@ -4,11 +4,14 @@ mod acceptance;
 mod allot;
 mod cost;
 mod invest;
+mod shaping;
+mod workspace;
 
+use crate::TreeLimits;
 use acceptance::{Sequence, Tallies};
-use allot::Workspace;
 use cost::TimeTable;
 use rustc_hash::FxHashMap;
+use workspace::Workspace;
 
 /// A sequence that has a round in the coming step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub struct Candidate {
     pub lane_gap: usize,
     /// A number of drafts fixed by the request, instead of the controller's choice.
     pub pinned: Option<usize>,
+    /// How far its trees may spread; `None` for a drafter of chains.
+    pub tree: Option<TreeLimits>,
 }
 
 /// What a finished step took. Times are measured by the caller; the crate has no clock.
@@ -63,6 +68,8 @@ pub struct ControllerConfig {
     pub prior_strength: f64,
     /// Acceptance assumed of a drafter never observed.
     pub acceptance: f64,
+    /// Acceptance assumed of a sibling never observed, given that those before it are rejected.
+    pub sibling: f64,
     /// Cost assumed of a draft pass never measured, in target passes.
     pub draft_cost: f64,
     /// Cost assumed of one more row never measured, in one-row passes. On the low side, so that
@@ -81,6 +88,7 @@ impl Default for ControllerConfig {
             prior_decay: 0.99,
             prior_strength: 8.0,
             acceptance: 0.6,
+            sibling: 0.35,
             draft_cost: 0.2,
             row_cost: 0.1,
             explore: 0.01,
@@ -92,16 +100,17 @@ impl Default for ControllerConfig {
 /// Draft budgets by goodput.
 ///
 /// Each step all draft slots of all sequences compete. A slot is worth the probability that it is
-/// accepted: the product of the estimates along its path. The best B slots are granted, where B
+/// accepted: the product of the estimates along its path, by depth and rank among siblings. The best B slots are granted, where B
 /// maximises (n + sum of their worth) / (T_draft + T_verify), tokens per second, with times
-/// measured on this machine. As worth falls along a path, the best B are a prefix of every path. B
-/// = 0 is plain decoding. (Goodput: Liu et al., SmartSpec, 2024, arXiv 2406.14066; marginal form as
+/// measured on this machine. As worth falls along a path and among siblings, the best B are a tree
+/// in every sequence. B = 0 is plain decoding. B is looked for under each of a few bounds on the
+/// depth: a level costs a draft pass, about the same for one sequence as for many, and a sibling
+/// only a row. (Goodput: Liu et al., SmartSpec, 2024, arXiv 2406.14066; marginal form as
 /// in vLLM's `adaptive_verification.py`.)
 ///
 /// Estimates come only from finished rounds, so a budget never looks at a draft it is for.
 ///
-/// Simplifications: slots are chains (a tree's sibling ranks are not told apart); a step's time
-/// depends on its rows and mean context, not on how rows spread over sequences; draft passes are
+/// Simplifications: a step's time depends on its rows and mean context, not on how rows spread over sequences; draft passes are
 /// timed at their mean width; all drafters that cost passes share one table of times.
 #[derive(Debug)]
 pub struct Controller {
@@ -143,18 +152,30 @@ impl Controller {
         }
     }
 
-    /// Learns from a round: of a chain of `drafted` nodes (of a tree, its depth), the first
-    /// `accepted` were kept and, if any was not, the next one was rejected. Deeper ones say
-    /// nothing.
+    /// Learns from a round: of a chain of `drafted` nodes, the first `accepted` were kept and, if
+    /// any was not, the next one was rejected. Deeper ones say nothing.
     pub fn observe_round(&mut self, seq: u64, drafted: usize, accepted: usize) {
+        let judged = drafted.min(accepted.saturating_add(1));
+        self.observe_levels(seq, (0..judged).map(|depth| (1, (depth < accepted).then_some(0))));
+    }
+
+    /// Learns from a round of any shape: for the root and each kept node that had children, how
+    /// many, and the rank of the one that was kept, if any. Nothing else was judged.
+    pub fn observe_levels(
+        &mut self,
+        seq: u64,
+        levels: impl IntoIterator<Item = (usize, Option<usize>)>,
+    ) {
         let Some(sequence) = self.sequences.get_mut(&seq) else { return };
         let prior = &mut self.priors[sequence.drafter];
-        for depth in 0..drafted.min(accepted.saturating_add(1)) {
-            let hit = depth < accepted;
-            prior.observe(depth, hit, self.config.prior_decay);
-            sequence.tallies.observe(depth, hit, sequence.decay(self.config.decay));
+        let (mut judged, mut accepted) = (0, 0);
+        for (depth, level) in levels.into_iter().enumerate() {
+            prior.observe(depth, level, self.config.prior_decay);
+            sequence.tallies.observe(depth, level, sequence.decay(self.config.decay));
+            judged += 1;
+            accepted += usize::from(level.1.is_some());
         }
-        if drafted > 0 && sequence.probing {
+        if judged > 0 && sequence.probing {
             let rate = sequence.rates(prior, &self.config).next().unwrap_or_default();
             sequence.after_probe(accepted, rate, self.config.probe_steps.1);
             // The probe was charged in full; what it brought comes back.

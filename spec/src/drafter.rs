@@ -1,7 +1,8 @@
 //! [`Drafter`]: whatever guesses the next tokens.
 
 use crate::{
-    Constraint, DrawMode, Draws, History, LawError, Proposal, ProposalError, Sampling, TokenId,
+    Constraint, DrawMode, Draws, History, LawError, Place, Proposal, ProposalError, Sampling,
+    TokenId,
 };
 use std::ops::Range;
 use thiserror::Error;
@@ -68,6 +69,13 @@ pub trait Drafter: Send {
         0
     }
 
+    /// After [`Drafter::propose`]: whether the drafter's own lane now holds KV of draft node `node` of
+    /// job `job`, in the slot that the node has in the target's batch. To be told node by node
+    /// where it is not the leading ones: of a tree, a drafter need not feed every node.
+    fn holds(&self, job: usize, node: u32) -> bool {
+        (node as usize) < self.fed(job)
+    }
+
     /// Tells what became of a round: all committed tokens, how many nodes were proposed and how
     /// many of them are among the committed ones.
     fn observe(&mut self, seq: u64, tokens: &[TokenId], drafted: usize, accepted: usize) {
@@ -87,6 +95,9 @@ pub struct DraftJob<'a> {
     pub tokens: &'a [TokenId],
     /// Nodes to propose at most.
     pub budget: usize,
+    /// Where the nodes are to go; at most `budget` places, empty for a chain. Sampled nodes have to
+    /// keep to it: it is chosen without looking at what they are.
+    pub shape: &'a [Place],
     /// How the verifier wants a law to be drawn from.
     pub mode: DrawMode,
     /// The sample's random numbers; `draws.round(tokens.len())` are those of this round.

@@ -12,8 +12,8 @@
 //! 4. a [`Verifier`] walks the tree and gives a [`Verdict`]: the accepted path and one more token.
 //!    Their law is the target's own. Under [`Coupled`] they are the very tokens of plain decoding.
 //!
-//! Layout: [`Sampling`], [`History`], [`Constraint`] → [`law()`] → [`Law`]; [`Draws`] (named random
-//! numbers) and [`Choices`] (how a ratio test meets them); [`Proposal`], [`Builder`]; [`Verifier`]
+//! Layout: [`Sampling`], [`History`], [`Constraint`] → [`law()`] → [`Law`], [`TokenLogprobs`];
+//! [`Draws`] (named random numbers) and [`Choices`] (how a ratio test meets them); [`Proposal`], [`Builder`]; [`Verifier`]
 //! with [`Coupled`], [`Token`], [`Block`] and [`Traversal`]; [`exact`], the oracle that enumerates;
 //! [`Drafter`] with [`Ngram`], [`VocabMap`]; [`Controller`].
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@ mod draws;
 pub mod exact;
 mod history;
 mod law;
+mod logprob;
 mod ngram;
 mod philox;
 mod process;
@@ -35,6 +36,7 @@ mod race;
 mod rows;
 mod sampling;
 mod select;
+mod shape;
 mod verify;
 mod vocab_map;
 
@@ -52,12 +54,14 @@ pub use drafter::{CopyOp, DraftError, DraftJob, Drafter, Fill, LaneNeed};
 pub use draws::{Draws, Purpose, RoundDraws};
 pub use history::{Count, History};
 pub use law::{Law, LawError};
+pub use logprob::TokenLogprobs;
 pub use ngram::{MAX_N, Ngram, NgramConfig, NgramError};
 pub use process::{Position, Scratch, law};
 pub use proposal::{Node, Origin, Proposal, ProposalError};
 pub use race::{coupled_sample, coupled_top};
 pub use rows::{LogitRows, RowError, TargetRows};
 pub use sampling::{Sampling, SamplingError};
+pub use shape::{Place, TreeLimits, nominal_shape};
 pub use verify::{
     Block, Coupled, RatioRule, Round, Token, Traversal, Verdict, Verifier, VerifyError,
 };

@@ -111,7 +111,7 @@ pub fn law(logits: &[f32], at: &Position<'_>, scratch: &mut Scratch) -> Result<L
 }
 
 /// The largest value; an error if any is NaN or +∞. −∞ if there is nothing else.
-fn largest(values: &[f32]) -> Result<f32, LawError> {
+pub(crate) fn largest(values: &[f32]) -> Result<f32, LawError> {
     const LANES: usize = 16;
     // Lanes without dependence on each other: the compiler turns the loop into vector code.
     let mut max = [f32::NEG_INFINITY; LANES];

@@ -21,9 +21,20 @@ pub fn coupled_sample(law: &Law, draws: &Draws, position: u64) -> TokenId {
 /// [`coupled_sample`]; fewer if the support is smaller.
 #[must_use]
 pub fn coupled_top(law: &Law, draws: &Draws, position: u64, width: usize) -> Vec<TokenId> {
+    coupled_race(law, draws, position, width).into_iter().map(|(_, id)| id).collect()
+}
+
+/// [`coupled_top`] with the score of each, ascending.
+pub(crate) fn coupled_race(
+    law: &Law,
+    draws: &Draws,
+    position: u64,
+    width: usize,
+) -> Vec<(f64, TokenId)> {
     let mut best = vec![NOBODY; width.min(law.parts().1.len())];
     run(law, draws, position, &mut best);
-    best.into_iter().filter(|&place| place != NOBODY).map(|(_, id)| id).collect()
+    best.retain(|&place| place != NOBODY);
+    best
 }
 
 /// A place in the race that nobody has taken: behind everyone.

@@ -4,7 +4,7 @@ use crate::TokenId;
 use std::cmp::Ordering;
 
 /// Larger values first, lower ids first among equals.
-fn by_rank(values: &[f32], a: u32, b: u32) -> Ordering {
+pub(crate) fn by_rank(values: &[f32], a: u32, b: u32) -> Ordering {
     values[b as usize].total_cmp(&values[a as usize]).then(a.cmp(&b))
 }
 

@@ -1,5 +1,7 @@
-//! Tests across modules: exact laws, known wrong variants, sampling on the real generator.
+//! Tests across modules: exact laws, chance at its boundaries, sampling on the real generator. Known wrong variants of the
+//! rules are in `tests/src/teeth`.
 
+mod chance;
 mod coupled;
 mod exact_law;
 mod figures;
@@ -8,5 +10,4 @@ mod plan;
 mod rows;
 mod sampled_law;
 mod statistics;
-mod teeth;
 mod vocab;

@@ -1,6 +1,7 @@
 //! Shared by the integration tests.
 //!
-//! [`simulate`]: the simulator; [`stats`]: goodness of fit. And, with the feature `engine`: [`rig`], an engine over a
+//! [`simulate`]: the simulator; [`stats`]: goodness of fit. And, with the feature `engine`: [`sampling`], the sampling suite; [`exact`],
+//! enumeration; [`teeth`], wrong variants that these must catch; [`rig`], an engine over a
 //! tiny model, and running requests on it with everything checked that can be; [`requests`]: requests of all sorts;
 //! [`oracle`]: plain decoding without an engine; [`runners`] and [`drafters`]: parts that misbehave or tell what they
 //! saw; [`proof`]: a target that proves every row; [`patience`]: waiting for an engine on a thread of its own.
@@ -14,11 +15,14 @@
 #[cfg(feature = "engine")]
 pub mod drafters;
 #[cfg(feature = "engine")]
+pub mod exact;
+#[cfg(feature = "engine")]
 pub mod oracle;
 #[cfg(feature = "engine")]
 pub mod patience;
 #[cfg(feature = "engine")]
 pub mod proof;
+pub mod random;
 #[cfg(feature = "engine")]
 pub mod requests;
 #[cfg(feature = "engine")]
@@ -26,8 +30,12 @@ pub mod rig;
 #[cfg(feature = "engine")]
 pub mod runners;
 #[cfg(feature = "engine")]
+pub mod sampling;
+#[cfg(feature = "engine")]
 pub mod shadow;
 pub mod simulate;
 pub mod stats;
+#[cfg(feature = "engine")]
+pub mod teeth;
 #[cfg(feature = "engine")]
 pub mod words;

@@ -3,9 +3,9 @@
 use redline::model::tiny::Tiny;
 use redline::spec::{Drafter, Ngram, NgramConfig, Verifier};
 use redline::{
-    BLOCK_SIZE, DraftLength, DraftModel, Engine, EngineOptions, Event, FinishReason,
-    GenerateRequest, LoadError, ModelRunner, Origin, RequestId, RequestOutput, RunOptions, Target,
-    TokenEvent, assemble, verifier,
+    BLOCK_SIZE, DraftLength, DraftModel, Drafting, Draw, Engine, EngineOptions, Event,
+    FinishReason, GenerateRequest, LoadError, ModelRunner, Origin, RequestId, RequestOutput,
+    RunOptions, Target, TokenEvent, Tree, assemble, verifier,
 };
 use redline_kv_cache::LaneGeometry;
 
@@ -58,6 +58,12 @@ impl Draft {
     }
 }
 
+/// A drafter of trees: the target with noise.
+pub fn tree_drafter(noise: f32, threads: usize) -> Option<Box<dyn Drafter>> {
+    let model = DraftModel::new("tiny-draft", model(noise, threads), VOCAB);
+    Some(Box::new(model.with_trees()))
+}
+
 /// The parts and sizes of an engine.
 pub struct Rig {
     /// The target.
@@ -68,6 +74,10 @@ pub struct Rig {
     pub rule: Box<dyn Verifier>,
     /// Drafts of a round.
     pub length: DraftLength,
+    /// Their shape.
+    pub tree: Tree,
+    /// How they are drawn.
+    pub draw: Draw,
     /// Sequences at a time.
     pub seqs: usize,
     /// KV blocks.
@@ -91,6 +101,8 @@ impl Default for Rig {
             drafter: None,
             rule: verifier("coupled").unwrap(),
             length: DraftLength::Fixed(4),
+            tree: Tree::Chain,
+            draw: Draw::Rule,
             seqs: 8,
             blocks: 256,
             token_budget: 512,
@@ -131,7 +143,8 @@ impl Rig {
         };
         let tokenizer = self.text.then(tokenizer);
         let target = Target { runner: self.target, tokenizer, template: None };
-        assemble(target, self.drafter, self.rule, self.length, &options)
+        let drafting = Drafting { length: self.length, tree: self.tree, draw: self.draw };
+        assemble(target, self.drafter, self.rule, drafting, &options)
     }
 }
 
@@ -262,6 +275,10 @@ fn check_events(output: &RequestOutput, events: &[TokenEvent]) {
             assert!(output.text.starts_with(&text));
         }
     }
+    let told: Vec<_> = events.iter().filter_map(|event| event.logprob.as_deref()).collect();
+    let content = output.logprobs.iter().flat_map(|logprobs| &logprobs.content);
+    assert_eq!(told, content.collect::<Vec<_>>());
+    assert!(output.logprobs.is_none() || told.len() == ids.len(), "one for each token");
     let stats = &output.speculation;
     let drafts = events.iter().filter(|event| event.origin == Origin::Draft).count();
     assert_eq!(stats.accepted, drafts);

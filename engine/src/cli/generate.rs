@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::fetch::fetch;
 use super::interrupt::Interrupt;
 use super::options::{
-    InputFile, ModelOptions, SamplingOptions, SpeculationOptions, parse_seconds, parse_size,
+    GrammarOptions, InputFile, LogprobsOptions, ModelOptions, SamplingOptions, SpeculationOptions,
+    parse_seconds, parse_size,
 };
 use super::output::{Mode, Printer};
 use super::prompts::{PromptLine, read_prompts, text_prompt};
@@ -88,6 +89,10 @@ pub(super) struct Args {
     /// One JSON object per sample on standard output, as each ends
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    grammar: GrammarOptions,
+    #[command(flatten)]
+    logprobs: LogprobsOptions,
     /// Colour accepted draft tokens
     #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     color: Color,
@@ -98,6 +103,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.max_tokens == 0 {
         return Err(Failure::Usage(anyhow!("--max-tokens 0 asks for nothing; the least is 1")));
     }
+    let grammar = args.grammar.grammar().map_err(Failure::Usage)?;
     let lines = prompts(&args)?;
     let single = args.prompts.is_none();
     let interrupt = Interrupt::listen();
@@ -108,6 +114,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let mut engine = load(&load_options(&args, lines.len())).map_err(Failure::load)?;
     let banned = engine.frontend().token_list(&args.ban).map_err(Failure::usage)?;
+    if let Some(grammar) = &grammar {
+        engine.frontend().grammar(grammar).map_err(Failure::usage)?;
+    }
     let mut queue = VecDeque::with_capacity(lines.len());
     for line in lines {
         let request = GenerateRequest {
@@ -119,6 +128,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             stop: args.stop.clone(),
             ignore_eos: args.ignore_eos,
             banned: banned.clone(),
+            logprobs: args.logprobs.wanted(),
+            constraint: grammar.clone().map(Into::into),
             ..GenerateRequest::new(line.prompt)
         };
         queue.push_back((line.id, request));
@@ -188,7 +199,8 @@ fn prompts(args: &Args) -> Result<Vec<PromptLine>, Failure> {
     if text.is_empty() {
         return Err(Failure::Usage(anyhow!("the prompt is empty")));
     }
-    Ok(vec![PromptLine { id: Value::from(0), prompt: text_prompt(text, args.raw) }])
+    let prompt = text_prompt(text, args.raw);
+    Ok(vec![PromptLine { id: Value::from(0), category: None, prompt }])
 }
 
 fn load_options(args: &Args, prompts: usize) -> LoadOptions {
@@ -199,6 +211,8 @@ fn load_options(args: &Args, prompts: usize) -> LoadOptions {
         draft: args.speculation.draft.clone(),
         verify: args.speculation.verify.clone(),
         length: args.speculation.length,
+        tree: args.speculation.tree,
+        draw: args.speculation.draw,
         engine: EngineOptions {
             max_seqs: usize::from(args.concurrency).min(prompts.max(1) * usize::from(args.samples)),
             kv_memory: args.kv_memory,

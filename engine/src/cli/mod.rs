@@ -1,8 +1,9 @@
 //! The `redline` command: flags, exit codes, and one module per subcommand.
 //!
 //! Exit codes: 0 done; 1 something failed while running, one request of many included; 2 the command or its input
-//! can't be used; 130 interrupted, after what there was has been written. Errors are one line on standard error.
+//! can't be used; 3 an audit found that something is wrong; 130 interrupted, after what there was has been written. Errors are one line on standard error.
 
+mod audit;
 mod fetch;
 mod generate;
 mod interrupt;
@@ -22,7 +23,9 @@ use clap::{Parser, Subcommand};
 use crate::error::chain;
 use crate::load_error::LoadError;
 
-pub use options::{ModelOptions, SamplingOptions, SpeculationOptions};
+pub use options::{
+    GrammarOptions, LogprobsOptions, ModelOptions, SamplingOptions, SpeculationOptions,
+};
 pub use prompts::{PromptLine, parse_prompts};
 
 /// A command's failure, by who has to act.
@@ -73,9 +76,12 @@ impl From<io::Error> for Failure {
 /// Exit code of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
+/// Exit code of an audit that found something.
+const DEVIATION: u8 = 3;
+
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 something failed while running, one request of many included; 2 the command or
-its input can't be used; 130 interrupted (what there was has been written).
+its input can't be used; 3 an audit found a deviation; 130 interrupted (what there was has been written).
 Models are kept in REDLINE_HOME, else the XDG cache. REDLINE_LOG sets what is logged, such as debug.";
 
 #[derive(Parser)]
@@ -95,6 +101,12 @@ struct Cli {
 enum Command {
     /// Generate text from a prompt or a file of prompts
     Generate(Box<generate::Args>),
+    /// Test that the output is the target's own, and the drafts as good as the models say, on your models and prompts
+    #[command(
+        mut_arg("temperature", |arg| arg.default_value("1").help("Temperature of the samples; 0 is looked at in any case")),
+        mut_arg("length", |arg| arg.default_value("4"))
+    )]
+    Audit(Box<audit::Args>),
     /// Log-probabilities of given texts or token ids under a model
     Score(score::Args),
     /// Token ids and pieces of a text
@@ -125,6 +137,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Generate(args) => generate::run(*args),
+        Command::Audit(args) => audit::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Pull(args) => models::pull(&args),

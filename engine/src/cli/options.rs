@@ -1,14 +1,19 @@
 //! Flags that several subcommands share, and their translation into the library's types.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use redline_spec::Sampling;
 
 use super::Failure;
-use crate::budget::DraftLength;
+use crate::draft_policy::{DraftLength, Draw, Tree};
+use crate::grammar::{GRAMMAR_BYTES_MAX, Grammar};
 use crate::load_options::Backend;
+use crate::logprobs::{Logprobs, LogprobsMode, TOP_LOGPROBS_MAX};
 
 /// Which model, and how much of the machine it may use.
 #[derive(Args, Debug, Clone)]
@@ -34,15 +39,22 @@ fn parse_threads(text: &str) -> Result<usize, String> {
 /// How drafts are made and verified.
 #[derive(Args, Debug, Clone)]
 pub struct SpeculationOptions {
-    /// Drafter: none, ngram, or a draft model (alias or file) with the target's tokenizer
+    /// Drafter: none, ngram, or a draft model (alias or file) that has the target's tokens or some of them
     #[arg(short, long, default_value = "ngram", value_name = "none|ngram|MODEL")]
     pub draft: String,
     /// Verification rule: coupled gives the very tokens of plain decoding, the others the same law
     #[arg(long, default_value = "coupled", value_name = "coupled|token|block|traversal")]
     pub verify: String,
-    /// Draft tokens per round
+    /// Draft tokens per round: the nodes of a tree, or the length of a chain
     #[arg(short = 'k', long = "draft-tokens", default_value = "auto", value_name = "auto|N", value_parser = parse_length)]
     pub length: DraftLength,
+    /// Shape of the drafts of a draft model: one after the other, as measured acceptance has it, or W candidates
+    /// for a token and D tokens ahead, cut to the N nodes of -k that are accepted most often
+    #[arg(long, default_value_t = Tree::Chain, value_name = "chain|auto|WxD")]
+    pub tree: Tree,
+    /// How a draft model picks candidates; what comes out is the same law, or the same tokens, in any case
+    #[arg(long, value_enum, default_value_t = Draw::Rule, value_name = "rule|without|with|top")]
+    pub draw: Draw,
 }
 
 fn parse_length(text: &str) -> Result<DraftLength, String> {
@@ -102,6 +114,79 @@ impl SamplingOptions {
         };
         sampling.validate().map_err(Failure::usage)?;
         Ok(sampling)
+    }
+}
+
+/// What every output has to match.
+#[derive(Args, Debug, Clone)]
+#[group(multiple = false)]
+pub struct GrammarOptions {
+    /// Answer with JSON that is valid under the schema in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "ignore_eos")]
+    pub json_schema: Option<PathBuf>,
+    /// Answer with a text that this regular expression matches as a whole
+    #[arg(long, value_name = "REGEX", conflicts_with = "ignore_eos")]
+    pub regex: Option<String>,
+    /// Answer with a text of the Lark grammar in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "ignore_eos")]
+    pub lark: Option<PathBuf>,
+}
+
+impl GrammarOptions {
+    /// The grammar, if one is given.
+    ///
+    /// # Errors
+    /// If its file can't be read.
+    pub fn grammar(&self) -> anyhow::Result<Option<Grammar>> {
+        Ok(match (&self.json_schema, &self.regex, &self.lark) {
+            (Some(path), _, _) => Some(Grammar::json_schema(read_grammar(path)?)),
+            (_, Some(regex), _) => Some(Grammar::regex(regex)),
+            (_, _, Some(path)) => Some(Grammar::lark(read_grammar(path)?)),
+            (None, None, None) => None,
+        })
+    }
+}
+
+/// No more than is needed to see that it is too long.
+fn read_grammar(path: &Path) -> anyhow::Result<String> {
+    let at = || format!("can't read {}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).with_context(at)?;
+    file.take(GRAMMAR_BYTES_MAX as u64 + 1).read_to_string(&mut text).with_context(at)?;
+    anyhow::ensure!(
+        text.len() <= GRAMMAR_BYTES_MAX,
+        "{} has more than {GRAMMAR_BYTES_MAX} bytes",
+        path.display()
+    );
+    Ok(text)
+}
+
+/// What is told of each token besides its text.
+#[derive(Args, Debug, Clone)]
+pub struct LogprobsOptions {
+    /// Log-probability of each token, with --json
+    #[arg(long, requires = "json")]
+    pub logprobs: bool,
+    /// And of the N likeliest in its place, at most 20
+    #[arg(long, value_name = "N", requires = "json", value_parser = parse_top)]
+    pub top_logprobs: Option<usize>,
+    /// Of which law: the model's own, or the one after temperature, truncation, penalties and constraint
+    #[arg(long, value_enum, default_value_t = LogprobsMode::Raw, value_name = "raw|processed")]
+    pub logprobs_mode: LogprobsMode,
+}
+
+fn parse_top(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(top @ 0..=TOP_LOGPROBS_MAX) => Ok(top),
+        _ => Err(format!("a number from 0 to {TOP_LOGPROBS_MAX}")),
+    }
+}
+
+impl LogprobsOptions {
+    /// What is asked for, if anything is.
+    pub fn wanted(&self) -> Option<Logprobs> {
+        let asked = self.logprobs || self.top_logprobs.is_some();
+        asked.then(|| Logprobs { top: self.top_logprobs.unwrap_or(0), mode: self.logprobs_mode })
     }
 }
 

@@ -21,6 +21,8 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 pub struct PromptLine {
     /// What the line calls itself, or its number.
     pub id: Value,
+    /// Its kind, if it says so.
+    pub category: Option<String>,
     /// What to continue.
     pub prompt: Prompt,
 }
@@ -28,6 +30,7 @@ pub struct PromptLine {
 #[derive(Deserialize)]
 struct Line {
     id: Option<Value>,
+    category: Option<String>,
     prompt: Option<String>,
     turns: Option<Vec<String>>,
     messages: Option<Vec<Message>>,
@@ -53,8 +56,9 @@ pub fn parse_prompts(name: &str, bytes: &[u8], raw: bool) -> anyhow::Result<Vec<
         let at = || format!("{name}, line {number}");
         let parsed: Line = serde_json::from_str(line).with_context(at)?;
         let id = parsed.id.clone().unwrap_or_else(|| Value::from(number));
+        let category = parsed.category.clone();
         let prompt = prompt_of(parsed, raw).with_context(at)?;
-        prompts.push(PromptLine { id, prompt });
+        prompts.push(PromptLine { id, category, prompt });
     }
     if prompts.is_empty() {
         bail!("{name} holds no prompts");

@@ -17,6 +17,8 @@ pub(super) trait Isa: Copy {
     type W: Copy;
     /// Rows of activations that a weight is multiplied with at once: what the registers hold.
     const ROWS: usize;
+    /// The same for a tile of weights.
+    const TILE_ROWS: usize;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, x: &[f32; LANES]) -> Self::V;
@@ -53,13 +55,31 @@ pub(super) trait Isa: Copy {
     /// One half-precision number.
     fn half(self, bits: u16) -> f32;
 
+    /// 16 whole numbers, a lane for each row of a tile.
+    type N: Copy;
+    /// 64 bytes: 4 neighbouring columns of 16 rows.
+    type U: Copy;
+    fn whole(self, n: i32) -> Self::N;
+    fn add_whole(self, a: Self::N, b: Self::N) -> Self::N;
+    /// Exact below 2^24.
+    fn floats(self, n: Self::N) -> Self::V;
+    fn columns(self, x: &[u8; GROUP]) -> Self::U;
+    /// `(a >> shift) & mask`, byte by byte; shift is at most 7.
+    fn down(self, a: Self::U, shift: u32, mask: u8) -> Self::U;
+    /// `(a << shift) & mask`, byte by byte; shift is at most 7.
+    fn up(self, a: Self::U, shift: u32, mask: u8) -> Self::U;
+    fn both(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Lane `l` of `sum` plus the sum over `i` in `4l..4l+4` of `w[i] * x[i % 4]`, exact. No `x` is
+    /// -128. `wide`: whether a `w` may be above 127.
+    fn dot_columns(self, sum: Self::N, w: Self::U, x: [i8; 4], wide: bool) -> Self::N;
+    fn unsigned(self, x: &[u8; LANES]) -> Self::V;
+    fn signed(self, x: &[u8; LANES]) -> Self::V;
+    /// Asks for the line of memory at an address, which need not be anybody's.
+    fn fetch(self, at: *const u8);
+
     /// 32 bytes.
     type B: Copy;
     fn bytes(self, x: &[u8; 32]) -> Self::B;
-    /// Low nibbles of the 16 bytes, then their high nibbles.
-    fn nibbles(self, x: &[u8; 16]) -> Self::B;
-    /// Adds `value` to byte `i` where bit `i` is set.
-    fn add_where(self, a: Self::B, bits: u32, value: u8) -> Self::B;
     /// `(a >> shift) & mask`, byte by byte; shift is at most 7.
     fn field(self, a: Self::B, shift: u32, mask: u8) -> Self::B;
     /// `a | (b << shift)`, byte by byte; `b << shift` fits a byte.
@@ -76,6 +96,7 @@ impl Isa for Portable {
     type V = [f32; LANES];
     type W = [i8; GROUP];
     const ROWS: usize = 2;
+    const TILE_ROWS: usize = 2;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -183,21 +204,68 @@ impl Isa for Portable {
         half_to_f32(bits)
     }
 
+    type N = [i32; LANES];
+    type U = [u8; GROUP];
+
+    #[inline(always)]
+    fn whole(self, n: i32) -> Self::N {
+        [n; LANES]
+    }
+
+    #[inline(always)]
+    fn add_whole(self, a: Self::N, b: Self::N) -> Self::N {
+        std::array::from_fn(|l| a[l].wrapping_add(b[l]))
+    }
+
+    #[inline(always)]
+    fn floats(self, n: Self::N) -> Self::V {
+        n.map(|n| n as f32)
+    }
+
+    #[inline(always)]
+    fn columns(self, x: &[u8; GROUP]) -> Self::U {
+        *x
+    }
+
+    #[inline(always)]
+    fn down(self, a: Self::U, shift: u32, mask: u8) -> Self::U {
+        a.map(|a| a >> shift & mask)
+    }
+
+    #[inline(always)]
+    fn up(self, a: Self::U, shift: u32, mask: u8) -> Self::U {
+        a.map(|a| a << shift & mask)
+    }
+
+    #[inline(always)]
+    fn both(self, a: Self::U, b: Self::U) -> Self::U {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+
+    #[inline(always)]
+    fn dot_columns(self, sum: Self::N, w: Self::U, x: [i8; 4], _: bool) -> Self::N {
+        let product = |i: usize| i32::from(w[i]) * i32::from(x[i % 4]);
+        std::array::from_fn(|l| (4 * l..4 * l + 4).map(product).fold(sum[l], i32::wrapping_add))
+    }
+
+    #[inline(always)]
+    fn unsigned(self, x: &[u8; LANES]) -> Self::V {
+        x.map(f32::from)
+    }
+
+    #[inline(always)]
+    fn signed(self, x: &[u8; LANES]) -> Self::V {
+        x.map(|x| f32::from(x.cast_signed()))
+    }
+
+    #[inline(always)]
+    fn fetch(self, _: *const u8) {}
+
     type B = [u8; 32];
 
     #[inline(always)]
     fn bytes(self, x: &[u8; 32]) -> Self::B {
         *x
-    }
-
-    #[inline(always)]
-    fn nibbles(self, x: &[u8; 16]) -> Self::B {
-        std::array::from_fn(|i| if i < 16 { x[i] & 15 } else { x[i - 16] >> 4 })
-    }
-
-    #[inline(always)]
-    fn add_where(self, a: Self::B, bits: u32, value: u8) -> Self::B {
-        std::array::from_fn(|i| if bits >> i & 1 == 1 { a[i].wrapping_add(value) } else { a[i] })
     }
 
     #[inline(always)]

@@ -48,6 +48,7 @@ impl Isa for Avx2 {
     type V = Pair<__m256>;
     type W = Pair<__m256i>;
     const ROWS: usize = 2;
+    const TILE_ROWS: usize = 2;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -205,43 +206,115 @@ impl Isa for Avx2 {
         unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits.into()))) }
     }
 
+    type N = Pair<__m256i>;
+    type U = Pair<__m256i>;
+
+    #[inline(always)]
+    fn whole(self, n: i32) -> Self::N {
+        // SAFETY: `self` proves the instructions exist.
+        let n = unsafe { _mm256_set1_epi32(n) };
+        Pair(n, n)
+    }
+
+    #[inline(always)]
+    fn add_whole(self, a: Self::N, b: Self::N) -> Self::N {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { Pair(_mm256_add_epi32(a.0, b.0), _mm256_add_epi32(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    fn floats(self, n: Self::N) -> Self::V {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { Pair(_mm256_cvtepi32_ps(n.0), _mm256_cvtepi32_ps(n.1)) }
+    }
+
+    #[inline(always)]
+    fn columns(self, x: &[u8; GROUP]) -> Self::U {
+        // SAFETY: both types are 64 plain bytes.
+        let [low, high] = unsafe { transmute::<[u8; GROUP], [__m256i; 2]>(*x) };
+        Pair(low, high)
+    }
+
+    #[inline(always)]
+    fn down(self, a: Self::U, shift: u32, mask: u8) -> Self::U {
+        Pair(self.field(a.0, shift, mask), self.field(a.1, shift, mask))
+    }
+
+    #[inline(always)]
+    fn up(self, a: Self::U, shift: u32, mask: u8) -> Self::U {
+        // SAFETY: `self` proves the instructions exist. Pairs of bytes are shifted together; the
+        // mask removes what comes over from the neighbour.
+        unsafe {
+            let count = _mm_cvtsi32_si128(shift.cast_signed());
+            let mask = _mm256_set1_epi8((mask & (0xff << shift)).cast_signed());
+            let up = |a| _mm256_and_si256(_mm256_sll_epi16(a, count), mask);
+            Pair(up(a.0), up(a.1))
+        }
+    }
+
+    #[inline(always)]
+    fn both(self, a: Self::U, b: Self::U) -> Self::U {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { Pair(_mm256_or_si256(a.0, b.0), _mm256_or_si256(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    fn dot_columns(self, sum: Self::N, w: Self::U, x: [i8; 4], wide: bool) -> Self::N {
+        // SAFETY: `self` proves the instructions exist; both types of the transmute are 4 plain
+        // bytes.
+        unsafe {
+            let x = _mm256_set1_epi32(transmute::<[i8; 4], i32>(x));
+            let ones = _mm256_set1_epi16(1);
+            // A pair is at most 2 * 127 * 127 or, of eighth bits alone, 2 * 128 * 127: inside i16.
+            let four = |w| _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones);
+            if wide {
+                let (low, high) = (_mm256_set1_epi8(127), _mm256_set1_epi8(-128));
+                let dot = |sum, w| {
+                    let low = four(_mm256_and_si256(w, low));
+                    let high = four(_mm256_and_si256(w, high));
+                    _mm256_add_epi32(sum, _mm256_add_epi32(low, high))
+                };
+                Pair(dot(sum.0, w.0), dot(sum.1, w.1))
+            } else {
+                Pair(_mm256_add_epi32(sum.0, four(w.0)), _mm256_add_epi32(sum.1, four(w.1)))
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unsigned(self, x: &[u8; LANES]) -> Self::V {
+        // SAFETY: `self` proves the instructions exist; both types of the transmute are 16 bytes.
+        unsafe {
+            let x = transmute::<[u8; LANES], __m128i>(*x);
+            let (low, high) =
+                (_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(x)));
+            self.floats(Pair(low, high))
+        }
+    }
+
+    #[inline(always)]
+    fn signed(self, x: &[u8; LANES]) -> Self::V {
+        // SAFETY: as above.
+        unsafe {
+            let x = transmute::<[u8; LANES], __m128i>(*x);
+            let (low, high) =
+                (_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(x)));
+            self.floats(Pair(low, high))
+        }
+    }
+
+    #[inline(always)]
+    fn fetch(self, at: *const u8) {
+        // SAFETY: a prefetch reads nothing that the program sees and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
     type B = __m256i;
 
     #[inline(always)]
     fn bytes(self, x: &[u8; 32]) -> __m256i {
         // SAFETY: both types are 32 plain bytes.
         unsafe { transmute(*x) }
-    }
-
-    #[inline(always)]
-    fn nibbles(self, x: &[u8; 16]) -> __m256i {
-        // SAFETY: `self` proves the instructions exist; both types of the transmute are 16 plain
-        // bytes.
-        unsafe {
-            let x = transmute::<[u8; 16], __m128i>(*x);
-            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(x), x);
-            _mm256_and_si256(both, _mm256_set1_epi8(15))
-        }
-    }
-
-    #[inline(always)]
-    fn add_where(self, a: __m256i, bits: u32, value: u8) -> __m256i {
-        // SAFETY: `self` proves the instructions exist.
-        unsafe {
-            // Byte i of `bytes` is the one that holds bit i; then keep that bit alone and compare.
-            let bytes = _mm256_shuffle_epi8(
-                _mm256_set1_epi32(bits.cast_signed()),
-                _mm256_setr_epi64x(
-                    0,
-                    0x0101_0101_0101_0101,
-                    0x0202_0202_0202_0202,
-                    0x0303_0303_0303_0303,
-                ),
-            );
-            let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
-            let set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
-            _mm256_add_epi8(a, _mm256_and_si256(set, _mm256_set1_epi8(value.cast_signed())))
-        }
     }
 
     #[inline(always)]

@@ -60,6 +60,7 @@ impl Isa for Avx512 {
     type V = __m512;
     type W = Weights;
     const ROWS: usize = 4;
+    const TILE_ROWS: usize = 8;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -183,22 +184,87 @@ impl Isa for Avx512 {
         unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits.into()))) }
     }
 
+    type N = __m512i;
+    type U = __m512i;
+
+    #[inline(always)]
+    fn whole(self, n: i32) -> __m512i {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_set1_epi32(n) }
+    }
+
+    #[inline(always)]
+    fn add_whole(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn floats(self, n: __m512i) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_cvtepi32_ps(n) }
+    }
+
+    #[inline(always)]
+    fn columns(self, x: &[u8; GROUP]) -> __m512i {
+        // SAFETY: both types are 64 plain bytes.
+        unsafe { transmute(*x) }
+    }
+
+    #[inline(always)]
+    fn down(self, a: __m512i, shift: u32, mask: u8) -> __m512i {
+        // SAFETY: `self` proves the instructions exist. Pairs of bytes are shifted together; the
+        // mask below removes what comes over from the neighbour.
+        unsafe {
+            let shifted = _mm512_srl_epi16(a, _mm_cvtsi32_si128(shift.cast_signed()));
+            _mm512_and_si512(shifted, _mm512_set1_epi8((mask & (0xff >> shift)).cast_signed()))
+        }
+    }
+
+    #[inline(always)]
+    fn up(self, a: __m512i, shift: u32, mask: u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe {
+            let shifted = _mm512_sll_epi16(a, _mm_cvtsi32_si128(shift.cast_signed()));
+            _mm512_and_si512(shifted, _mm512_set1_epi8((mask & (0xff << shift)).cast_signed()))
+        }
+    }
+
+    #[inline(always)]
+    fn both(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_or_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn dot_columns(self, sum: __m512i, w: __m512i, x: [i8; 4], _: bool) -> __m512i {
+        // SAFETY: `self` proves the instructions exist; both types of the transmute are 4 plain
+        // bytes.
+        unsafe { _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(transmute::<[i8; 4], i32>(x))) }
+    }
+
+    #[inline(always)]
+    fn unsigned(self, x: &[u8; LANES]) -> __m512 {
+        // SAFETY: `self` proves the instructions exist; both types of the transmute are 16 bytes.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(transmute::<[u8; LANES], __m128i>(*x))) }
+    }
+
+    #[inline(always)]
+    fn signed(self, x: &[u8; LANES]) -> __m512 {
+        // SAFETY: as above.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(transmute::<[u8; LANES], __m128i>(*x))) }
+    }
+
+    #[inline(always)]
+    fn fetch(self, at: *const u8) {
+        self.avx2().fetch(at);
+    }
+
     type B = __m256i;
 
     #[inline(always)]
     fn bytes(self, x: &[u8; 32]) -> __m256i {
         self.avx2().bytes(x)
-    }
-
-    #[inline(always)]
-    fn nibbles(self, x: &[u8; 16]) -> __m256i {
-        self.avx2().nibbles(x)
-    }
-
-    #[inline(always)]
-    fn add_where(self, a: __m256i, bits: u32, value: u8) -> __m256i {
-        // SAFETY: `self` proves the instructions exist.
-        unsafe { _mm256_mask_add_epi8(a, bits, a, _mm256_set1_epi8(value.cast_signed())) }
     }
 
     #[inline(always)]

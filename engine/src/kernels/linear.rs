@@ -1,83 +1,17 @@
 //! Matrix times activations over the thread pool.
 
+use super::Level;
 use super::activations::Activations;
+use super::columns::Columns;
 use super::disjoint::Disjoint;
 use super::dot::{WEIGHT_ROWS, dots, float_dots};
 use super::isa::{Isa, LANES};
 use super::pool::{Pool, share};
+use super::tile_dots;
+use super::tiles::{ROWS, Tile, is_tiled, with_tile};
 use super::unpack::{self, Ahead, Unpacked, has_min, is_quantised};
-use super::{AlignedBytes, Level};
+use super::weights::{Weights, strip_bytes};
 use crate::gguf::TensorType;
-
-/// A weight matrix of `rows` rows (outputs) of `cols` values (inputs), in the file's own bytes: one
-/// copy.
-#[derive(Debug)]
-pub struct Weights {
-    dtype: TensorType,
-    rows: usize,
-    cols: usize,
-    row_bytes: usize,
-    bytes: AlignedBytes,
-}
-
-/// Bytes that do not make the matrix they are said to be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{rows} x {cols} of {dtype:?} does not take {bytes} bytes")]
-pub struct WeightsError {
-    dtype: TensorType,
-    rows: usize,
-    cols: usize,
-    bytes: usize,
-}
-
-impl Weights {
-    /// A matrix out of its bytes, row after row.
-    ///
-    /// # Errors
-    /// [`WeightsError`] if the size does not fit or rows are not whole blocks.
-    pub fn new(
-        dtype: TensorType,
-        rows: usize,
-        cols: usize,
-        bytes: AlignedBytes,
-    ) -> Result<Self, WeightsError> {
-        let row_bytes = cols / dtype.block_len() * dtype.block_bytes();
-        let len = bytes.as_slice().len();
-        if !cols.is_multiple_of(dtype.block_len()) || rows.checked_mul(row_bytes) != Some(len) {
-            return Err(WeightsError { dtype, rows, cols, bytes: len });
-        }
-        Ok(Self { dtype, rows, cols, row_bytes, bytes })
-    }
-
-    /// Outputs.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Inputs.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
-    /// Bytes in memory.
-    pub fn byte_len(&self) -> usize {
-        self.bytes.as_slice().len()
-    }
-
-    /// How values are stored.
-    pub fn dtype(&self) -> TensorType {
-        self.dtype
-    }
-
-    fn row(&self, row: usize) -> &[u8] {
-        &self.bytes.as_slice()[row * self.row_bytes..][..self.row_bytes]
-    }
-
-    /// Row `row` as f32 (an embedding).
-    pub fn dequantise_row(&self, level: Level, row: usize, out: &mut [f32]) {
-        unpack::dequantise(level, self.dtype, self.row(row), out, &mut Unpacked::default());
-    }
-}
 
 /// One linear layer of a joint call: `out[m * rows + n] = weights[n] · x[m] + bias[n]`.
 pub struct Linear<'a> {
@@ -101,6 +35,7 @@ struct ThreadScratch {
 pub struct Scratch {
     threads: Vec<ThreadScratch>,
     x: Activations,
+    columns: Columns,
 }
 
 /// Several layers over the same input, in one fork and join.
@@ -114,33 +49,44 @@ pub fn linears(
     layers: &mut [Linear<'_>],
     scratch: &mut Scratch,
 ) {
-    let Some(cols) = layers.first().map(|l| l.weights.cols) else { return };
+    let Some(cols) = layers.first().map(|l| l.weights.cols()) else { return };
     let rows = x.len() / cols.max(1);
     for l in layers.iter() {
         assert!(
-            l.weights.cols == cols && l.out.len() == rows * l.weights.rows,
+            l.weights.cols() == cols && l.out.len() == rows * l.weights.rows(),
             "linear layer's shape"
         );
-        assert!(l.bias.is_none_or(|b| b.len() == l.weights.rows), "bias's shape");
+        assert!(l.bias.is_none_or(|b| b.len() == l.weights.rows()), "bias's shape");
     }
     assert!(x.len() == rows * cols, "input's shape");
     scratch.threads.resize_with(pool.threads(), ThreadScratch::default);
-    if layers.iter().any(|l| is_quantised(l.weights.dtype)) {
+    if layers.iter().any(|l| is_tiled(l.weights.dtype())) {
+        scratch.columns.quantise(level, pool, x, (cols, tile_rows(level)));
+        for l in layers.iter() {
+            with_tile!(l.weights.dtype(), T => prepare::<T>(&mut scratch.columns), else ());
+        }
+    }
+    if layers.iter().any(|l| is_quantised(l.weights.dtype()) && !is_tiled(l.weights.dtype())) {
         scratch.x.quantise(level, pool, x, cols);
     }
-    if layers.iter().any(|l| !is_quantised(l.weights.dtype)) {
+    if layers.iter().any(|l| !is_quantised(l.weights.dtype())) {
         scratch.x.keep_floats(x, cols);
     }
     let parts = pool.threads();
-    let x = &scratch.x;
+    let x = (&scratch.x, &scratch.columns);
     let layers: Vec<_> = layers
         .iter_mut()
         .map(|l| Shared { weights: l.weights, bias: l.bias, out: Disjoint::new(l.out) })
         .collect();
     pool.run_each(&mut scratch.threads, |i, scratch| {
         for layer in &layers {
-            let range = share(layer.weights.rows, WEIGHT_ROWS, i, parts);
-            part(level, layer, x, range, scratch);
+            if is_tiled(layer.weights.dtype()) {
+                let strips = share(layer.weights.rows().div_ceil(ROWS), 1, i, parts);
+                tiled_part(level, layer, x.1, strips);
+            } else {
+                let range = share(layer.weights.rows(), WEIGHT_ROWS, i, parts);
+                part(level, layer, x.0, range, scratch);
+            }
         }
     });
 }
@@ -154,9 +100,9 @@ struct Shared<'a> {
 
 impl Shared<'_> {
     #[inline(always)]
-    fn write(&self, m: usize, first: usize, values: [f32; WEIGHT_ROWS]) {
-        let rows = self.weights.rows;
-        let count = WEIGHT_ROWS.min(rows - first);
+    fn write(&self, m: usize, first: usize, values: &[f32]) {
+        let rows = self.weights.rows();
+        let count = values.len().min(rows - first);
         // SAFETY: only the thread whose share holds weight rows `first..` writes these columns.
         let to = unsafe { self.out.part(m * rows + first, count) };
         for (i, to) in to.iter_mut().enumerate() {
@@ -167,6 +113,72 @@ impl Shared<'_> {
 
 type Range = std::ops::Range<usize>;
 
+fn prepare<T: Tile>(x: &mut Columns) {
+    x.prepare((T::OFFSET, T::HALVES));
+}
+
+#[inline(always)]
+fn tile_rows_body<I: Isa>(_: I) -> usize {
+    I::TILE_ROWS
+}
+super::level::dispatch! {
+    fn tile_rows() -> usize = tile_rows_body
+}
+
+#[inline(always)]
+fn tiled_part_body<I: Isa>(isa: I, layer: &Shared<'_>, x: &Columns, strips: Range) {
+    with_tile!(layer.weights.dtype(), T => strips_of::<I, T>(isa, layer, x, strips), else ());
+}
+super::level::dispatch! {
+    fn tiled_part(layer: &Shared<'_>, x: &Columns, strips: Range) = tiled_part_body
+}
+
+/// Some of a layer's strips of 16 outputs, for all rows.
+#[inline(always)]
+fn strips_of<I: Isa, T: Tile>(isa: I, layer: &Shared<'_>, x: &Columns, strips: Range) {
+    let bytes = strip_bytes::<T>(layer.weights.cols());
+    for strip in strips {
+        let tiles = &layer.weights.bytes()[strip * bytes..][..bytes];
+        for (first, count) in x.blocks() {
+            let rows = (x, first, layer, strip);
+            // Constant conditions, so that nothing is compiled that a level has no registers for.
+            macro_rules! counts {
+                ($($m:literal)*) => {
+                    $(if const { $m <= I::TILE_ROWS } {
+                        if count == $m {
+                            strip_of::<I, T, $m>(isa, tiles, rows);
+                        }
+                    })*
+                };
+            }
+            counts!(1 2 3 4 5 6 7 8);
+        }
+    }
+}
+
+#[inline(always)]
+fn strip_of<I: Isa, T: Tile, const M: usize>(
+    isa: I,
+    tiles: &[u8],
+    (x, first, layer, strip): (&Columns, usize, &Shared<'_>, usize),
+) {
+    let block = x.block((T::OFFSET, T::HALVES), first, M);
+    let mut sums = tile_dots::dots::<I, T, M>(isa, tiles, block);
+    let first = first / x.terms;
+    if x.terms == 2 {
+        for (m, [sums, rest]) in sums.as_chunks_mut().0.iter_mut().enumerate() {
+            for (sum, rest) in sums.iter_mut().zip(rest) {
+                *sum += *rest;
+            }
+            layer.write(first + m, strip * ROWS, sums);
+        }
+    } else {
+        for (m, sums) in sums.iter().enumerate() {
+            layer.write(first + m, strip * ROWS, sums);
+        }
+    }
+}
+
 #[inline(always)]
 fn part_body<I: Isa>(
     isa: I,
@@ -175,7 +187,7 @@ fn part_body<I: Isa>(
     range: Range,
     scratch: &mut ThreadScratch,
 ) {
-    if is_quantised(layer.weights.dtype) {
+    if is_quantised(layer.weights.dtype()) {
         quantised_part(isa, layer, x, range, &mut scratch.codes);
     } else {
         float_part(isa, layer, x, range, &mut scratch.floats);
@@ -207,7 +219,7 @@ macro_rules! all_rows {
      $($arg:expr),*) => {{
         let values = $f::<I, $count>($isa, $($arg,)* $x, $m);
         for (r, values) in values.into_iter().enumerate() {
-            $layer.write($m + r, $n, values);
+            $layer.write($m + r, $n, &values);
         }
         $m += $count;
     }};
@@ -222,16 +234,16 @@ fn quantised_part<I: Isa>(
     codes: &mut [Unpacked; WEIGHT_ROWS],
 ) {
     let w = layer.weights;
-    let min = has_min(w.dtype);
-    codes.iter_mut().for_each(|c| c.resize(w.cols));
+    let min = has_min(w.dtype());
+    codes.iter_mut().for_each(|c| c.resize(w.cols()));
     for n in range.step_by(WEIGHT_ROWS) {
         // The rows after these two arrive from memory while these are unpacked and multiplied.
-        let next = w.bytes.as_slice().get((n + WEIGHT_ROWS) * w.row_bytes..).unwrap_or_default();
-        let next = &next[..next.len().min(WEIGHT_ROWS * w.row_bytes)];
+        let next = w.bytes().get((n + WEIGHT_ROWS) * w.row_bytes()..).unwrap_or_default();
+        let next = &next[..next.len().min(WEIGHT_ROWS * w.row_bytes())];
         let mut ahead = Ahead::new(next, (WEIGHT_ROWS + 1) * codes[0].codes.len());
         for (i, codes) in codes.iter_mut().enumerate() {
             // An odd last row is computed twice and written once.
-            unpack::unpack(isa, w.dtype, w.row((n + i).min(w.rows - 1)), codes, &mut ahead);
+            unpack::unpack(isa, w.dtype(), w.row((n + i).min(w.rows() - 1)), codes, &mut ahead);
         }
         all_rows!(isa, x, layer, n, dots(codes, min, &mut ahead));
     }
@@ -248,11 +260,11 @@ fn float_part<I: Isa>(
     let w = layer.weights;
     for f in floats.iter_mut() {
         f.clear();
-        f.resize(w.cols.next_multiple_of(LANES), 0.0);
+        f.resize(w.cols().next_multiple_of(LANES), 0.0);
     }
     for n in range.step_by(WEIGHT_ROWS) {
         for (i, floats) in floats.iter_mut().enumerate() {
-            unpack::unpack_floats(isa, w.dtype, w.row((n + i).min(w.rows - 1)), floats);
+            unpack::unpack_floats(isa, w.dtype(), w.row((n + i).min(w.rows() - 1)), floats);
         }
         all_rows!(isa, x, layer, n, float_dots(floats));
     }

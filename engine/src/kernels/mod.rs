@@ -8,9 +8,9 @@
 //! decides how fast that happens.
 //!
 //! Map: [`level`] picks the instruction set at run time, [`isa`] holds the intrinsics, [`pool`] the
-//! threads. [`unpack`] turns weight blocks of any format into signed codes and scales,
-//! [`activations`] quantises rows, [`dot`] multiplies the two, [`linear`] drives them over whole
-//! matrices. [`attention`] reads K/V through block tables; [`vector`] has the element-wise rest.
+//! threads. [`weights`] holds matrices, [`tiles`] is how quantised ones lie in memory, [`columns`] quantises activations to
+//! match, [`tile_dots`] multiplies the two; [`unpack`], [`activations`] and [`dot`] do the same for
+//! rare formats and for floats, row by row. [`linear`] drives them over whole matrices. [`attention`] reads K/V through block tables; [`vector`] has the element-wise rest.
 
 #![allow(clippy::needless_range_loop, reason = "several arrays are indexed in step")]
 #![allow(
@@ -21,6 +21,7 @@
 pub mod activations;
 mod aligned;
 pub mod attention;
+mod columns;
 mod disjoint;
 mod dot;
 mod isa;
@@ -31,8 +32,12 @@ mod isa_avx512;
 mod level;
 pub mod linear;
 mod pool;
+mod tile_dots;
+mod tiles;
+mod tiles_k;
 mod unpack;
 pub mod vector;
+mod weights;
 
 #[cfg(test)]
 mod attention_tests;
@@ -42,3 +47,4 @@ mod tests;
 pub use aligned::AlignedBytes;
 pub use level::{Level, LevelError};
 pub use pool::Pool;
+pub use weights::{Weights, WeightsError};

@@ -4,8 +4,8 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 
 use super::activations::Activations;
-use super::linear::{Linear, Scratch, Weights, linears};
-use super::{AlignedBytes, Level, Pool, vector};
+use super::linear::{Linear, Scratch, linears};
+use super::{AlignedBytes, Level, Pool, Weights, vector};
 use crate::gguf::TensorType;
 
 /// SplitMix64 with a normal-ish output.

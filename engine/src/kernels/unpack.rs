@@ -1,6 +1,6 @@
-//! From the blocks of a file format to signed codes and scales.
+//! From the blocks of a file format to signed codes and scales, for those that have no tiles.
 //!
-//! Every quantised format becomes the same thing: `value[i] = scale[i / 16] * code[i] + min[i /
+//! Each becomes the same thing: `value[i] = scale[i / 16] * code[i] + min[i /
 //! 16]` with 8-bit codes. A row is unpacked once into a scratch buffer that stays in the
 //! first-level cache and is then multiplied with all activation rows, so a verify pass pays for
 //! unpacking once. The loops here are plain Rust: compiled for each level, the compiler vectorises
@@ -77,14 +77,7 @@ pub(super) const fn is_quantised(dtype: TensorType) -> bool {
 
 /// Whether values have an additive minimum.
 pub(super) const fn has_min(dtype: TensorType) -> bool {
-    matches!(
-        dtype,
-        TensorType::Q4_1
-            | TensorType::Q5_1
-            | TensorType::Q2_K
-            | TensorType::Q4_K
-            | TensorType::Q5_K
-    )
+    matches!(dtype, TensorType::Q2_K)
 }
 
 /// Unpacks one row (whole blocks of `dtype`) over `out`, which has been sized for it.
@@ -97,67 +90,10 @@ pub(super) fn unpack<I: Isa>(
     ahead: &mut Ahead<'_>,
 ) {
     match dtype {
-        TensorType::Q4_0 => {
-            small(isa, row, out, ahead, |isa, b: &[u8; 18]| isa.codes(isa.nibbles(part(b, 2)), 8));
-        }
-        TensorType::Q4_1 => {
-            small(isa, row, out, ahead, |isa, b: &[u8; 20]| isa.codes(isa.nibbles(part(b, 4)), 0));
-        }
-        TensorType::Q5_0 => small(isa, row, out, ahead, |isa, b: &[u8; 22]| {
-            isa.codes(five_bits(isa, part(b, 6), part(b, 2)), 16)
-        }),
-        TensorType::Q5_1 => small(isa, row, out, ahead, |isa, b: &[u8; 24]| {
-            isa.codes(five_bits(isa, part(b, 8), part(b, 4)), 0)
-        }),
-        TensorType::Q8_0 => {
-            small(isa, row, out, ahead, |isa, b: &[u8; 34]| isa.codes(isa.bytes(part(b, 2)), 0));
-        }
-        TensorType::Q8_1 => {
-            small(isa, row, out, ahead, |isa, b: &[u8; 36]| isa.codes(isa.bytes(part(b, 4)), 0));
-        }
         TensorType::Q2_K => large(isa, row, out, ahead, q2_k::<I>),
         TensorType::Q3_K => large(isa, row, out, ahead, q3_k::<I>),
-        TensorType::Q4_K => large(isa, row, out, ahead, q4_k::<I>),
-        TensorType::Q5_K => large(isa, row, out, ahead, q5_k::<I>),
-        TensorType::Q6_K => large(isa, row, out, ahead, q6_k::<I>),
         TensorType::Q8_K => large(isa, row, out, ahead, q8_k::<I>),
-        TensorType::F32 | TensorType::F16 | TensorType::BF16 => {
-            debug_assert!(false, "float formats are not unpacked to codes");
-        }
-    }
-}
-
-/// Formats with blocks of 32: `f` makes the codes; the scale is the block's first half-precision
-/// number, the minimum, where there is one, its second.
-#[inline(always)]
-fn small<I: Isa, const B: usize>(
-    isa: I,
-    row: &[u8],
-    out: &mut Unpacked,
-    ahead: &mut Ahead<'_>,
-    f: impl Fn(I, &[u8; B]) -> [i8; 32],
-) {
-    // Q4_1 and Q5_1: 20 and 24 bytes.
-    let has_min = B == 20 || B == 24;
-    let sub = out.scales.iter_mut().zip(&mut out.mins);
-    let supers = out.codes.iter_mut().zip(sub).zip(row.as_chunks::<B>().0.chunks(8));
-    for ((codes, (scales, mins)), blocks) in supers {
-        ahead.step(isa);
-        let (mut scale_bits, mut min_bits) = ([0; SCALES], [0; SCALES]);
-        let codes = codes.as_chunks_mut::<32>().0.iter_mut();
-        let bits =
-            scale_bits.as_chunks_mut::<2>().0.iter_mut().zip(min_bits.as_chunks_mut::<2>().0);
-        for ((block, codes), (scale, min)) in blocks.iter().zip(codes).zip(bits) {
-            *codes = f(isa, block);
-            *scale = [u16::from_le_bytes(*part(block, 0)); 2];
-            if has_min {
-                *min = [u16::from_le_bytes(*part(block, 2)); 2];
-            }
-        }
-        isa.store(isa.load_half(&scale_bits), scales);
-        if has_min {
-            isa.store(isa.load_half(&min_bits), mins);
-        }
+        _ => debug_assert!(false, "neither kept in tiles nor multiplied as floats"),
     }
 }
 
@@ -187,12 +123,6 @@ fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
 #[inline(always)]
 fn half_at<I: Isa>(isa: I, block: &[u8], at: usize) -> f32 {
     isa.half(u16::from_le_bytes(*part(block, at)))
-}
-
-/// Nibbles with their fifth bits.
-#[inline(always)]
-fn five_bits<I: Isa>(isa: I, nibbles: &[u8; 16], fifth: &[u8; 4]) -> I::B {
-    isa.add_where(isa.nibbles(nibbles), u32::from_le_bytes(*fifth), 16)
 }
 
 type Scales = [f32; SCALES];
@@ -237,78 +167,6 @@ fn q3_k<I: Isa>(
         let low = isa.field(isa.bytes(part(b, 32 + i / 4 * 32)), 2 * (i as u32 % 4), 3);
         let third = isa.field(high, i as u32, 1);
         *codes = isa.codes(isa.join(low, third, 2), 4);
-    }
-}
-
-/// The eight 6-bit scales and minimums of Q4_K and Q5_K.
-#[inline(always)]
-fn scales_and_mins<I: Isa>(isa: I, b: &[u8], scales: &mut Scales, mins: &mut Scales) {
-    let (d, min) = (half_at(isa, b, 0), half_at(isa, b, 2));
-    let [first, second, third] =
-        [part(b, 4), part(b, 8), part(b, 12)].map(|bytes| u32::from_le_bytes(*bytes));
-    // Four 6-bit numbers in the bytes of each word.
-    let (low, high) = (0x3f3f_3f3f, 0x0303_0303);
-    let s = [first & low, third & 0x0f0f_0f0f | (first >> 6 & high) << 4];
-    let m = [second & low, third >> 4 & 0x0f0f_0f0f | (second >> 6 & high) << 4];
-    let bytes = |words: [u32; 2]| (u64::from(words[0]) | u64::from(words[1]) << 32).to_le_bytes();
-    let pairs = scales.as_chunks_mut::<2>().0.iter_mut().zip(mins.as_chunks_mut::<2>().0);
-    for ((scales, mins), (s, m)) in pairs.zip(bytes(s).into_iter().zip(bytes(m))) {
-        *scales = [d * f32::from(s); 2];
-        *mins = [-min * f32::from(m); 2];
-    }
-}
-
-#[inline(always)]
-fn q4_k<I: Isa>(
-    isa: I,
-    b: &[u8; 144],
-    codes: &mut [i8; SUPER],
-    scales: &mut Scales,
-    mins: &mut Scales,
-) {
-    scales_and_mins(isa, b, scales, mins);
-    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let packed = isa.bytes(part(b, 16 + i / 2 * 32));
-        *codes = isa.codes(isa.field(packed, 4 * (i as u32 % 2), 15), 0);
-    }
-}
-
-#[inline(always)]
-fn q5_k<I: Isa>(
-    isa: I,
-    b: &[u8; 176],
-    codes: &mut [i8; SUPER],
-    scales: &mut Scales,
-    mins: &mut Scales,
-) {
-    scales_and_mins(isa, b, scales, mins);
-    let fifth = isa.bytes(part(b, 16));
-    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let four = isa.field(isa.bytes(part(b, 48 + i / 2 * 32)), 4 * (i as u32 % 2), 15);
-        *codes = isa.codes(isa.join(four, isa.field(fifth, i as u32, 1), 4), 0);
-    }
-}
-
-#[inline(always)]
-fn q6_k<I: Isa>(
-    isa: I,
-    b: &[u8; 210],
-    codes: &mut [i8; SUPER],
-    scales: &mut Scales,
-    _: &mut Scales,
-) {
-    let d = half_at(isa, b, 208);
-    let packed: &[u8; SCALES] = part(b, 192);
-    for (scale, &byte) in scales.iter_mut().zip(packed) {
-        *scale = d * f32::from(byte.cast_signed());
-    }
-    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        // Of each half of 128: low nibbles of two rows of 32 bytes, then their high nibbles; two
-        // more bits of each.
-        let low = isa.bytes(part(b, i / 4 * 64 + i % 2 * 32));
-        let high = isa.bytes(part(b, 128 + i / 4 * 32));
-        let four = isa.field(low, i as u32 % 4 / 2 * 4, 15);
-        *codes = isa.codes(isa.join(four, isa.field(high, 2 * (i as u32 % 4), 3), 4), 32);
     }
 }
 

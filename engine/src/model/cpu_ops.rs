@@ -8,9 +8,9 @@ use super::config::Config;
 use super::load::{LoadError, Tensor, weights_of};
 use super::ops::{OpResult, Ops};
 use crate::kernels::attention::{self, Shape, Sight, attention};
-use crate::kernels::linear::{self, Linear, Weights, linears};
+use crate::kernels::linear::{self, Linear, linears};
 use crate::kernels::vector::{self, Pairing};
-use crate::kernels::{Level, Pool};
+use crate::kernels::{Level, Pool, Weights};
 use crate::kv_store::{CacheType, KvStore};
 use crate::runner::{Batch, RunnerError};
 

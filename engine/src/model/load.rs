@@ -8,8 +8,7 @@ use super::config::Config;
 use super::ops::Ops;
 use super::transformer::{Layer, Transformer};
 use crate::gguf::{GgufError, Header, TensorType};
-use crate::kernels::linear::{Weights, WeightsError};
-use crate::kernels::{AlignedBytes, Level};
+use crate::kernels::{AlignedBytes, Level, Weights, WeightsError};
 
 /// A model that can't be loaded, and why.
 #[derive(Debug, thiserror::Error)]

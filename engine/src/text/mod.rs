@@ -2,7 +2,8 @@
 //!
 //! [`Tokenizer`] is built from the metadata of a GGUF file ([`Parts`] if it comes from elsewhere), [`ChatTemplate`]
 //! turns messages into a prompt, [`TextState`] turns the tokens of one sequence back into text as they come and
-//! watches for stop strings, [`compare`] tells whether two models speak the same tokens.
+//! watches for stop strings, [`compare`] tells whether two models speak the same tokens, [`relate`] translates if they do in
+//! another order or only some.
 //!
 //! Invariants: everything here is a function of its arguments (no clock but the template's `strftime_now`, no
 //! files, no threads); what comes out of a model file is bounded and refused by name; no text is cut inside a
@@ -19,6 +20,7 @@ mod error;
 pub(crate) mod fixtures;
 mod parts;
 mod pre;
+mod relate;
 mod special;
 mod state;
 mod stop;
@@ -33,6 +35,7 @@ pub use compare::{Compatibility, Mismatch, compare};
 pub use detokenizer::Detokenizer;
 pub use error::{EncodeError, TokenizerError};
 pub use parts::Parts;
+pub use relate::{Mapping, Relation, Unrelated, relate};
 pub use state::{Delta, TextState};
 pub use stop::{MAX_STOP_BYTES, MAX_STOPS, StopError, StopStrings};
 pub use tokenizer::{Encode, MAX_TEXT_BYTES, Tokenizer};

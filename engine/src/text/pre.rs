@@ -91,6 +91,8 @@ pub(super) fn begins_with_bos(pre: &str) -> bool {
 pub(super) struct PreTokenizer {
     stages: Vec<(Regex, Space)>,
     pub(super) ignore_merges: bool,
+    /// The first of its names.
+    pub(super) name: &'static str,
 }
 
 impl PreTokenizer {
@@ -110,7 +112,8 @@ impl PreTokenizer {
                 .map_err(|error| TokenizerError::Build { reason: error.to_string() })?;
             stages.push((regex, *space));
         }
-        Ok(Self { stages, ignore_merges: known.ignore_merges })
+        let name = known.names.first().copied().unwrap_or_default();
+        Ok(Self { stages, ignore_merges: known.ignore_merges, name })
     }
 
     /// The words of `text`, in order; together they are the whole text.

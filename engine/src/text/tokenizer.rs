@@ -140,6 +140,12 @@ impl Tokenizer {
         Detokenizer::new(self.vocab.clone(), specials)
     }
 
+    /// The name of its rule for where words end; rules with several names have one here.
+    #[must_use]
+    pub fn pre(&self) -> &'static str {
+        self.pre.name
+    }
+
     /// All tokens.
     #[must_use]
     pub fn vocab(&self) -> &Vocab {

@@ -70,8 +70,36 @@ fn numbers_out_of_their_range() {
         (&["--kv-memory", "lots"], &["--kv-memory", "512M"]),
         (&["--kv-memory", "0"], &["--kv-memory"]),
         (&["--verify", "magic"], &["`magic`", "coupled, token"]),
+        (&["--json", "--top-logprobs", "21"], &["--top-logprobs", "0 to 20"]),
+        (&["--json", "--top-logprobs", "-1"], &["-1"]),
+        (&["--json", "--logprobs-mode", "log"], &["--logprobs-mode", "raw, processed"]),
+        (&["--logprobs"], &["--json"]),
+        (&["--top-logprobs", "3"], &["--json"]),
         (&["--no-such-flag"], &["--no-such-flag"]),
         (&["--stop", ""], &["stop"]),
+    ] {
+        assert_error(&place.generate(&[args, &["--raw", "x"]].concat()), 2, words);
+    }
+}
+
+#[test]
+fn grammars_that_are_none() {
+    let place = Place::new();
+    place.file("bad.json", "{\"type\": \"objet\"}");
+    place.file("bad.lark", "start: foo\n");
+    place.file("long.lark", "x".repeat(70_000));
+    place.file("latin.lark", b"start: \"\xe9\"");
+    for (args, words) in [
+        (&["--regex", "a(b"][..], &["regular expression", "unclosed group", "byte 1"][..]),
+        (&["--regex", "[a&&b]"], &["allows no output"]),
+        (&["--json-schema", "bad.json"], &["JSON schema", "objet"]),
+        (&["--json-schema", "none.json"], &["none.json"]),
+        (&["--json-schema", "."], &["can't read ."]),
+        (&["--lark", "bad.lark"], &["Lark grammar", "1(8)", "unknown name"]),
+        (&["--lark", "long.lark"], &["long.lark", "65536 bytes"]),
+        (&["--lark", "latin.lark"], &["latin.lark", "UTF-8"]),
+        (&["--regex", "a", "--lark", "bad.lark"], &["--regex", "--lark"]),
+        (&["--regex", "a", "--ignore-eos"], &["--regex", "--ignore-eos"]),
     ] {
         assert_error(&place.generate(&[args, &["--raw", "x"]].concat()), 2, words);
     }
@@ -136,16 +164,41 @@ fn a_request_of_a_file_fails_alone() {
 }
 
 #[test]
-fn a_draft_with_another_tokenizer_is_refused_by_the_token() {
+fn a_draft_that_cuts_texts_by_another_rule_is_refused() {
+    let place = Place::new();
+    let other = File { last_token: "<|other|>", pre: "smollm", ..File::default() };
+    other.write(&place.path("other.gguf"));
+    let output = place.generate(&["-d", "other.gguf", "--raw", "x"]);
+    assert_error(&output, 2, &["can't draft", "different rules", "`smollm`", "`gpt-2`"]);
+}
+
+#[test]
+fn a_draft_with_other_tokens_drafts_those_that_both_have() {
     let place = Place::new();
     let other = File { last_token: "<|other|>", ..File::default() };
     other.write(&place.path("other.gguf"));
-    let output = place.generate(&["-d", "other.gguf", "--raw", "x"]);
-    assert_error(
-        &output,
-        2,
-        &["can't draft", "different tokenizers", "259", "<|other|>", "<|spare|>"],
-    );
+    let plain = place.generate(&["-d", "none", "--raw", "-n", "24", "x"]);
+    let output =
+        place.generate(&["-d", "other.gguf", "-k", "6", "--tree", "2x2", "--raw", "-n", "24", "x"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output), stdout(&plain));
+    let note = stderr(&output);
+    assert!(note.contains("259 of its 260 tokens") && note.contains("has 260"), "{note}");
+}
+
+#[test]
+fn a_shape_that_cannot_be_is_refused() {
+    let place = Place::new();
+    for wrong in ["9x1", "2", "tree", "0x2"] {
+        let output = place.generate(&["--tree", wrong, "--raw", "x"]);
+        assert_error(&output, 2, &["--tree", wrong, "1 to 8", "1 to 32"]);
+    }
+    let ngram = place.generate(&["-d", "ngram", "--tree", "2x2", "--raw", "x"]);
+    assert_error(&ngram, 2, &["`ngram`", "chains only", "`2x2`"]);
+    let other = place.path("draft.gguf");
+    File::default().write(&other);
+    let block = place.generate(&["-d", "draft.gguf", "--verify", "block", "--tree", "auto", "x"]);
+    assert_error(&block, 2, &["block", "draft.gguf", "trees"]);
 }
 
 #[test]

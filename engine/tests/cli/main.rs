@@ -3,6 +3,7 @@
 
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
+mod audit;
 mod errors;
 mod output;
 #[cfg(unix)]

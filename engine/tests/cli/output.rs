@@ -47,6 +47,61 @@ fn json_has_the_promised_fields() {
 }
 
 #[test]
+fn logprobs_have_the_shape_of_the_openai_api() {
+    let place = Place::new();
+    let run = |args: &[&str]| {
+        let common = ["--raw", "--json", "--ignore-eos", "-n", "6", "--seed", "3"];
+        let output = place.generate(&[&common, args, &["abcabcabc"]].concat());
+        assert_ok(&output);
+        objects(&stdout(&output)).remove(0)
+    };
+    let object = run(&["--top-logprobs", "2", "--temperature", "1"]);
+    assert_eq!(keys(&object["logprobs"]), ["content"]);
+    let content = object["logprobs"]["content"].as_array().unwrap();
+    let ids: Vec<_> = content.iter().map(|told| told["id"].clone()).collect();
+    assert_eq!(&ids, object["token_ids"].as_array().unwrap());
+    for told in content {
+        assert_eq!(keys(told), ["token", "id", "logprob", "bytes", "top_logprobs"]);
+        assert!(told["logprob"].as_f64().unwrap() < 0.0);
+        // The vocabulary is the 256 bytes, then marks.
+        let id = told["id"].as_u64().unwrap();
+        assert!(id > 255 || told["bytes"] == serde_json::json!([id]));
+        let top = told["top_logprobs"].as_array().unwrap();
+        assert_eq!(top.len(), 2);
+        assert_eq!(keys(&top[0]), ["token", "id", "logprob", "bytes"]);
+    }
+    assert_eq!(
+        run(&["--logprobs"])["logprobs"]["content"][5]["top_logprobs"],
+        serde_json::json!([])
+    );
+    let greedy = run(&["--logprobs", "--logprobs-mode", "processed"]);
+    assert_eq!(greedy["logprobs"]["content"][0]["logprob"], 0.0);
+}
+
+#[test]
+fn an_output_keeps_to_the_grammar() {
+    let place = Place::new();
+    place.file(
+        "schema.json",
+        r#"{"type":"array","items":{"enum":[1,2]},"minItems":3,"maxItems":3}"#,
+    );
+    place.file("pair.lark", "start: \"<\" WORD \">\"\nWORD: /[a-z]{2}/\n");
+    let run = |args: &[&str]| {
+        let output =
+            place.generate(&[args, &["--raw", "--temperature", "1", "--seed", "3", "x"]].concat());
+        assert_ok(&output);
+        stdout(&output)
+    };
+    let array: Vec<u8> =
+        serde_json::from_str(&run(&["--json-schema", "schema.json"])).expect("JSON");
+    assert!(array.len() == 3 && array.iter().all(|item| [1, 2].contains(item)), "{array:?}");
+    assert!(["yes\n", "no\n"].contains(&run(&["--regex", "yes|no"]).as_str()));
+    let pair = run(&["--lark", "pair.lark"]);
+    let word = pair.trim_end().strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
+    assert!(word.is_some_and(|word| word.len() == 2), "{pair:?}");
+}
+
+#[test]
 fn a_refused_request_has_the_same_fields_and_says_why() {
     let place = Place::new();
     place.file("prompts.jsonl", format!("{{\"prompt\":\"{}\"}}", "x".repeat(600)));

@@ -9,7 +9,7 @@ use redline::model::tiny::Tiny;
 use super::tiny::File;
 use super::{Place, assert_error, stderr, stdout};
 
-fn interrupt(child: &Child) {
+pub(crate) fn interrupt(child: &Child) {
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(kill.expect("kill is there").success());
 }

@@ -17,12 +17,14 @@ pub(crate) struct File {
     pub(crate) alignment: u32,
     /// The last entry of the vocabulary.
     pub(crate) last_token: &'static str,
+    /// The pre-tokenizer.
+    pub(crate) pre: &'static str,
 }
 
 impl Default for File {
     fn default() -> Self {
         let model = Tiny { vocab: 256 + MARKS.len(), context: 512, ..Tiny::default() };
-        Self { model, alignment: 32, last_token: MARKS[3] }
+        Self { model, alignment: 32, last_token: MARKS[3], pre: "gpt-2" }
     }
 }
 
@@ -73,7 +75,7 @@ impl File {
         }
         fields.f32("llama.attention.layer_norm_rms_epsilon", 1e-5);
         fields.string("tokenizer.ggml.model", "gpt2");
-        fields.string("tokenizer.ggml.pre", "gpt-2");
+        fields.string("tokenizer.ggml.pre", self.pre);
         let mut tokens: Vec<String> = (0..=255).map(|byte| byte_char(byte).to_string()).collect();
         tokens.extend(MARKS[..3].iter().map(|&mark| mark.to_owned()));
         tokens.push(self.last_token.to_owned());

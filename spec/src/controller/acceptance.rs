@@ -1,9 +1,12 @@
-//! Estimates of acceptance by depth.
+//! Estimates of acceptance by depth and by rank among siblings.
 
 use super::ControllerConfig;
 
 /// Depths told apart; deeper ones count as the last.
 pub(super) const DEPTHS: usize = 16;
+
+/// Siblings told apart; a controller shapes no wider trees.
+pub(super) const RANKS: usize = 8;
 
 /// The exploration account holds at most this many steps' time, or what a catch-up it could not
 /// pay for would take.
@@ -12,24 +15,36 @@ pub(super) const ACCOUNT_STEPS: f64 = 20.0;
 /// Observations a depth's prior is worth inside the shared tallies.
 const SHARED_STRENGTH: f64 = 4.0;
 
-/// Discounted counts of accepted and rejected drafts, by depth, given that the depth was reached.
+/// Discounted counts of accepted and rejected drafts, by depth and rank, given that the depth was
+/// reached and every elder sibling rejected.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tallies {
-    hits: [f64; DEPTHS],
-    seen: [f64; DEPTHS],
+    hits: [[f64; DEPTHS]; RANKS],
+    seen: [[f64; DEPTHS]; RANKS],
 }
 
 impl Tallies {
-    pub(super) fn observe(&mut self, depth: usize, hit: bool, decay: f64) {
+    /// Takes in what became of `children` siblings at `depth`, of which that of rank `accepted` was
+    /// the one kept. Those behind it say nothing.
+    pub(super) fn observe(
+        &mut self,
+        depth: usize,
+        (children, accepted): (usize, Option<usize>),
+        decay: f64,
+    ) {
         let at = depth.min(DEPTHS - 1);
-        self.hits[at] = self.hits[at] * decay + f64::from(u8::from(hit));
-        self.seen[at] = self.seen[at] * decay + 1.0;
+        let judged = accepted.map_or(children, |rank| rank + 1).min(children);
+        for rank in 0..judged.min(RANKS) {
+            let hit = accepted == Some(rank);
+            self.hits[rank][at] = self.hits[rank][at] * decay + f64::from(u8::from(hit));
+            self.seen[rank][at] = self.seen[rank][at] * decay + 1.0;
+        }
     }
 
-    /// Mean at `depth` where `prior` counts for `strength` observations.
-    fn mean(&self, depth: usize, prior: f64, strength: f64) -> f64 {
+    /// Mean of `rank` at `depth` where `prior` counts for `strength` observations.
+    fn mean(&self, depth: usize, rank: usize, prior: f64, strength: f64) -> f64 {
         let at = depth.min(DEPTHS - 1);
-        (self.hits[at] + strength * prior) / (self.seen[at] + strength)
+        (self.hits[rank][at] + strength * prior) / (self.seen[rank][at] + strength)
     }
 }
 
@@ -57,6 +72,8 @@ pub(super) struct Sequence {
     pub(super) catching: usize,
     /// Tokens it had still to emit when it was first seen.
     pub(super) begun: usize,
+    /// Drafts it could use when last asked about with its lane level, or as if it were.
+    pub(super) reach: usize,
 }
 
 impl Sequence {
@@ -74,6 +91,7 @@ impl Sequence {
             won_s: 0.0,
             catching: 0,
             begun: remaining,
+            reach: 0,
         }
     }
 
@@ -98,23 +116,55 @@ impl Sequence {
         }
     }
 
-    /// Estimated acceptance at depth 1, 2, … given that the depth is reached. Where little is known
-    /// of a depth, the estimate leans on the drafter's mean there and on this sequence's one depth
-    /// above.
+    /// Estimated acceptance of first children at depth 1, 2, … given that the depth is reached.
+    /// Where little is known of a depth, the estimate leans on the drafter's mean there and on this
+    /// sequence's one depth above.
     pub(super) fn rates(
         &self,
         prior: &Tallies,
         config: &ControllerConfig,
     ) -> impl Iterator<Item = f64> {
-        let (mut shared, mut own) = (config.acceptance, None);
+        self.hazards(prior, config, 0)
+    }
+
+    /// The same for the child of `rank`, given that its elder siblings are rejected.
+    fn hazards(
+        &self,
+        prior: &Tallies,
+        config: &ControllerConfig,
+        rank: usize,
+    ) -> impl Iterator<Item = f64> {
+        let (mut shared, mut own) =
+            (if rank == 0 { config.acceptance } else { config.sibling }, None);
         let strength = config.prior_strength;
         (0..).map(move |depth| {
-            shared = prior.mean(depth, shared, SHARED_STRENGTH);
+            shared = prior.mean(depth, rank, shared, SHARED_STRENGTH);
             let leaning = own.map_or(shared, |above| (shared + above) / 2.0);
-            let rate = self.tallies.mean(depth, leaning, strength).clamp(1e-3, 0.999);
+            let rate = self.tallies.mean(depth, rank, leaning, strength).clamp(1e-3, 0.999);
             own = Some(rate);
             rate
         })
+    }
+
+    /// Estimated probability that the child of each rank below `width` is the accepted one, for the
+    /// first `depths` depths, into `out`. Not rising with rank: no place is worth more than its elder.
+    pub(super) fn by_rank(
+        &self,
+        prior: &Tallies,
+        config: &ControllerConfig,
+        (depths, width): (usize, usize),
+        out: &mut Vec<[f64; RANKS]>,
+    ) {
+        out.clear();
+        out.resize(depths, [0.0; RANKS]);
+        for rank in 0..width.min(RANKS) {
+            for (rates, hazard) in out.iter_mut().zip(self.hazards(prior, config, rank)) {
+                let elders = &rates[..rank];
+                let rest = 1.0 - elders.iter().sum::<f64>();
+                let most = elders.last().copied().unwrap_or(1.0);
+                rates[rank] = (rest.max(0.0) * hazard).min(most);
+            }
+        }
     }
 }
 

@@ -1,48 +1,12 @@
 //! The global ranking of draft slots.
 
-use super::acceptance::{DEPTHS, Sequence, Tallies};
-use super::cost::Curve;
+use super::acceptance::{Sequence, Tallies};
+use super::shaping::{DEPTH_BOUNDS, DEPTH_MAX, Shaper};
+use super::workspace::{Slot, Step, Workspace};
 use super::{Candidate, Controller};
-
-/// Deepest chain that is ever granted without being pinned.
-const DEPTH_MAX: usize = 2 * DEPTHS;
 
 /// Steps with drafts after which a plain one is measured again.
 const PLAIN_EVERY: u32 = 256;
-
-/// Buffers kept from step to step.
-#[derive(Debug, Default)]
-pub(super) struct Workspace {
-    slots: Vec<Slot>,
-    /// Rows of draft pass 1, 2, …
-    passes: Vec<f64>,
-    pub(super) verify: Curve,
-    pub(super) draft: Curve,
-    pub(super) last: Step,
-}
-
-/// One draft slot that a sequence could get.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    /// Probability that it is accepted.
-    worth: f64,
-    candidate: usize,
-    /// 0 for the first draft.
-    depth: usize,
-}
-
-/// A step as planned: what [`Controller::invest`] measures a gain against.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Step {
-    /// Rows of the target's pass.
-    pub(super) rows: f64,
-    /// Tokens expected of it.
-    pub(super) tokens: f64,
-    /// Seconds expected of it.
-    pub(super) time_s: f64,
-    /// Sequences that draft in passes.
-    pub(super) drafting: f64,
-}
 
 impl Controller {
     /// Grants drafts to the `candidates` of the coming step, one number each into `grants`, none
@@ -76,32 +40,45 @@ impl Controller {
             }
         }
         step.time_s += self.work.verify.at(step.rows);
-        self.rank(candidates);
+        self.rank(candidates, left);
         // Drafts are judged against the plain step, so that one is measured first and then kept
         // fresh. Rows that other work adds vary from step to step and are only estimated: such a
         // step is judged by the curve as a whole.
         let mixed = base_rows > candidates.len() && self.work.verify.is_known();
         let plain_known = mixed || self.verify.knows(step.rows as usize, context);
         if plain_known && self.since_plain < PLAIN_EVERY {
-            let best = self.best_prefix(candidates, left, &mut step);
-            for slot in &self.work.slots[..best] {
-                grants[slot.candidate] += 1;
-            }
-            self.probe(candidates, grants, left - best, &mut step);
+            let granted = self.grant_best(candidates, left, &mut step, grants);
+            self.probe(candidates, grants, left - granted, &mut step);
         }
         let plain = grants.iter().all(|&grant| grant == 0);
         self.since_plain = if plain { 0 } else { self.since_plain.saturating_add(1) };
         self.work.last = step;
+        self.gather_idle(candidates, grants);
+    }
+
+    /// Notes who could join those that draft ([`Controller::invest`]).
+    fn gather_idle(&mut self, candidates: &[Candidate], grants: &[usize]) {
+        self.work.crowd = None;
+        self.work.idle.clear();
+        for (candidate, &grant) in candidates.iter().zip(grants) {
+            let Some(sequence) = self.sequences.get_mut(&candidate.seq) else { continue };
+            if candidate.nodes > 0 {
+                sequence.reach = candidate.nodes;
+            }
+            let nodes = sequence.reach.min(candidate.remaining.saturating_sub(1));
+            if grant == 0 && nodes > 0 && candidate.passes && candidate.pinned.is_none() {
+                self.work.idle.push(Candidate { nodes, ..*candidate });
+            }
+        }
     }
 
     /// The curves of times at this context.
     pub(super) fn curves(&mut self, context: usize, base_rows: usize) {
         self.verify.curve(context, &mut self.work.verify);
         self.draft.curve(context, &mut self.work.draft);
-        if !self.work.draft.is_known() {
-            let whole = self.work.verify.at(base_rows.max(1) as f64);
-            self.work.draft.assume(self.config.draft_cost * whole);
-        }
+        let Workspace { verify, draft, .. } = &mut self.work;
+        let whole = verify.at(base_rows.max(1) as f64);
+        draft.borrow(verify, (base_rows.max(1) as f64, self.config.draft_cost * whole));
     }
 
     /// Makes sure a candidate's sequence and prior exist.
@@ -120,60 +97,120 @@ impl Controller {
     /// Adds a pinned candidate's rows, passes and expected tokens to the step.
     fn take_pinned(&mut self, candidate: &Candidate, grant: usize, step: &mut Step) {
         step.rows += grant as f64;
-        let Some(sequence) = self.sequences.get(&candidate.seq) else { return };
-        let rates = sequence.rates(&self.priors[candidate.drafter], &self.config);
-        let mut worth = 1.0;
-        for (depth, rate) in rates.take(grant).enumerate() {
-            worth *= rate;
+        let mut places = std::mem::take(&mut self.work.shaper.places);
+        self.best_shape(candidate, grant, 1, &mut places);
+        for &(worth, place) in &places {
             step.tokens += worth;
-            step.time_s += self.work.pass(candidate, depth);
+            let depth = place.depth as usize - 1;
+            step.time_s += self.work.pass(candidate, depth, place.rank == 0);
         }
+        self.work.shaper.places = places;
         step.drafting += f64::from(u8::from(candidate.passes && grant > 0));
     }
 
     /// All slots that compete, the worthiest first.
-    fn rank(&mut self, candidates: &[Candidate]) {
+    fn rank(&mut self, candidates: &[Candidate], left: usize) {
         self.work.slots.clear();
+        let each = Shaper::places_each(candidates.len());
+        let mut places = std::mem::take(&mut self.work.shaper.places);
         for (index, candidate) in candidates.iter().enumerate() {
-            let Some(sequence) = self.sequences.get(&candidate.seq) else { continue };
             if candidate.pinned.is_some() {
                 continue;
             }
-            let rates = sequence.rates(&self.priors[candidate.drafter], &self.config);
-            let mut worth = 1.0;
-            for (depth, rate) in rates.take(candidate.nodes.min(DEPTH_MAX)).enumerate() {
-                worth *= rate;
-                self.work.slots.push(Slot { worth, candidate: index, depth });
-            }
+            places.clear();
+            self.grow(candidate, candidate.nodes.min(each).min(left), DEPTH_MAX, &mut places);
+            let slot = |(place, &(worth, at)): (usize, &(f64, crate::Place))| {
+                let depth = at.depth as usize - 1;
+                Slot { worth, candidate: index, depth, place, eldest: at.rank == 0 }
+            };
+            self.work.slots.extend(places.iter().enumerate().map(slot));
         }
-        // Along a path worth falls strictly (rates are below 1), so prefixes of this order are
-        // prefixes of every path.
+        self.work.shaper.places = places;
+        // Along a path and among siblings worth does not rise, and a place comes after those it
+        // needs: heads of this order are trees of every sequence.
         self.work.slots.sort_unstable_by(|a, b| {
-            let tie = (a.candidate, a.depth).cmp(&(b.candidate, b.depth));
+            let tie = (a.candidate, a.place).cmp(&(b.candidate, b.place));
             b.worth.total_cmp(&a.worth).then(tie)
         });
     }
 
-    /// The number of slots that makes tokens per second largest; the least among equals. Leaves the
-    /// step as it is then.
-    fn best_prefix(&mut self, candidates: &[Candidate], left: usize, step: &mut Step) -> usize {
-        let mut best = 0;
-        let mut draft_s = step.time_s - self.work.verify.at(step.rows);
-        let mut now = *step;
-        for count in 1..=self.work.slots.len().min(left) {
-            let slot = self.work.slots[count - 1];
-            let candidate = &candidates[slot.candidate];
-            now.rows += 1.0;
-            now.tokens += slot.worth;
-            draft_s += self.work.pass(candidate, slot.depth);
-            now.drafting += f64::from(u8::from(candidate.passes && slot.depth == 0));
-            now.time_s = draft_s + self.work.verify.at(now.rows);
-            // Cross-multiplied: tokens/time above the best so far.
-            if now.tokens * step.time_s > step.tokens * now.time_s {
-                (best, *step) = (count, now);
+    /// Grants the slots that make tokens per second largest, the fewest among equals, and says how
+    /// many. Leaves the step as it is then.
+    ///
+    /// Worth alone would give the best sequences a level more before the others have theirs, and for
+    /// these few a whole pass: so the depth that passes may reach is tried, too.
+    fn grant_best(
+        &mut self,
+        candidates: &[Candidate],
+        left: usize,
+        step: &mut Step,
+        grants: &mut [usize],
+    ) -> usize {
+        let trees = candidates.iter().any(|c| c.tree.is_some_and(|tree| tree.width > 1));
+        let passing = self.work.slots.iter().filter(|slot| candidates[slot.candidate].passes);
+        let deepest = passing.map(|slot| slot.depth + 1).max().unwrap_or(0);
+        let plain = *step;
+        // Trees can grow wide at once. One far beyond what was measured would leave a gap in the
+        // curve, and a straight line over it hides where rows begin to cost.
+        let near = self.work.verify.reach().saturating_sub(plain.rows as usize).max(1);
+        let left = if trees { left.min(near) } else { left };
+        self.work.pinned.clone_from(&self.work.passes);
+        let mut best = (0, usize::MAX);
+        let bounds = DEPTH_BOUNDS.into_iter().filter(|&bound| bound < deepest);
+        for bound in bounds.chain([usize::MAX]) {
+            let (count, then) = self.best_within(bound, candidates, left, plain);
+            if then.beats(step) {
+                (best, *step) = ((count, bound), then);
             }
         }
-        best
+        let (count, bound) = best;
+        self.work.shaper.depth = bound;
+        self.work.passes.clone_from(&self.work.pinned);
+        let mut granted = 0;
+        for at in 0..self.work.slots.len() {
+            let slot = self.work.slots[at];
+            let candidate = &candidates[slot.candidate];
+            if granted < count && slot.is_within(candidate, bound) {
+                granted += 1;
+                grants[slot.candidate] += 1;
+                self.work.pass(candidate, slot.depth, slot.eldest);
+            }
+        }
+        count
+    }
+
+    /// How many of the slots, as they are ranked, make tokens per second largest if passes reach
+    /// down to a bound, and the step as it is then.
+    fn best_within(
+        &mut self,
+        bound: usize,
+        candidates: &[Candidate],
+        left: usize,
+        plain: Step,
+    ) -> (usize, Step) {
+        self.work.passes.clone_from(&self.work.pinned);
+        let mut draft_s = plain.time_s - self.work.verify.at(plain.rows);
+        let (mut best, mut then, mut now, mut count) = (0, plain, plain, 0);
+        for at in 0..self.work.slots.len() {
+            let slot = self.work.slots[at];
+            let candidate = &candidates[slot.candidate];
+            if count == left {
+                break;
+            }
+            if !slot.is_within(candidate, bound) {
+                continue;
+            }
+            count += 1;
+            now.rows += 1.0;
+            now.tokens += slot.worth;
+            draft_s += self.work.pass(candidate, slot.depth, slot.eldest);
+            now.drafting += f64::from(u8::from(candidate.passes && slot.place == 0));
+            now.time_s = draft_s + self.work.verify.at(now.rows);
+            if now.beats(&then) {
+                (best, then) = (count, now);
+            }
+        }
+        (best, then)
     }
 
     /// Gives one draft each to sequences that have been off for long enough, as far as the account
@@ -214,7 +251,7 @@ impl Controller {
                 sequence.pace_s = step.time_s / step.tokens.max(1.0);
                 (*grant, left) = (1, left - 1);
                 step.rows = rows;
-                step.time_s += self.work.pass(candidate, 0) + target_s;
+                step.time_s += self.work.pass(candidate, 0, true) + target_s;
             }
         }
     }
@@ -228,33 +265,5 @@ impl Controller {
         let target_s = (verify.at(step.rows + all) - verify.at(step.rows)).max(0.0) / all;
         let pace_s = (step.time_s / step.tokens.max(1.0)).max(f64::MIN_POSITIVE);
         (target_s / pace_s, (target_s + draft.at(drafting) / drafting) / pace_s)
-    }
-}
-
-impl Workspace {
-    /// Seconds that one more draft at `depth` adds to the draft passes, and counts it in. The first
-    /// pass also feeds what the lane has not seen.
-    fn pass(&mut self, candidate: &Candidate, depth: usize) -> f64 {
-        if !candidate.passes {
-            return 0.0;
-        }
-        if self.passes.len() <= depth {
-            self.passes.resize(depth + 1, 0.0);
-        }
-        let rows = if depth == 0 { candidate.lane_gap as f64 + 1.0 } else { 1.0 };
-        let before = self.passes[depth];
-        self.passes[depth] += rows;
-        let idle = if before > 0.0 { self.draft.at(before) } else { 0.0 };
-        self.draft.at(before + rows) - idle
-    }
-
-    /// Seconds that a first draft would add, without counting it in.
-    fn first_pass(&self, candidate: &Candidate) -> f64 {
-        if !candidate.passes {
-            return 0.0;
-        }
-        let before = self.passes.first().copied().unwrap_or_default();
-        let idle = if before > 0.0 { self.draft.at(before) } else { 0.0 };
-        self.draft.at(before + candidate.lane_gap as f64 + 1.0) - idle
     }
 }

@@ -1,13 +1,19 @@
 //! [`TimeTable`]: measured times by rows and context.
 
-/// Row counts told apart: every one below 8, four to the octave above.
-const ROW_CELLS: usize = 64;
+use std::ops::RangeInclusive;
+
+/// Row counts told apart: every one below 16, eight to the octave above.
+const ROW_CELLS: usize = 96;
 /// Context lengths told apart: powers of four from 256.
 const CONTEXT_CELLS: usize = 8;
 /// Weight of the newest measurement once a cell has enough of them.
 const FRESH: f64 = 0.1;
 /// A measurement above this multiple of a settled cell is taken for an accident and cut to it.
 const OUTLIER: f64 = 3.0;
+/// Ratio of row counts from which two points tell a slope.
+const LEVER: f64 = 1.5;
+/// Ratio of row counts up to which a point tells of another.
+const NEAR: f64 = 1.2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
@@ -34,12 +40,12 @@ pub(super) struct Curve {
 
 fn row_cell(rows: usize) -> usize {
     let rows = rows.max(1);
-    if rows < 8 {
+    if rows < 16 {
         return rows - 1;
     }
     let octave = rows.ilog2();
-    let quarter = (rows >> (octave - 2)) & 3;
-    ((octave as usize - 3) * 4 + 7 + quarter).min(ROW_CELLS - 1)
+    let eighth = (rows >> (octave - 3)) & 7;
+    ((octave as usize - 4) * 8 + 15 + eighth).min(ROW_CELLS - 1)
 }
 
 fn context_cell(context: usize) -> usize {
@@ -83,7 +89,8 @@ impl TimeTable {
         let donor = { donors }.find(|cells| cells.iter().any(Cell::is_known)).unwrap_or(own);
         curve.points.extend(donor.iter().filter(|cell| cell.is_known()).map(Cell::point));
         let (mut here, mut there) = (0.0, 0.0);
-        for cell in own.iter().filter(|cell| cell.is_known()) {
+        let covered = covered(&curve.points);
+        for cell in own.iter().filter(|cell| cell.is_known() && covered.contains(&cell.rows)) {
             here += cell.time_s;
             there += curve.at(cell.rows);
         }
@@ -97,6 +104,12 @@ impl TimeTable {
             }
         }
     }
+}
+
+/// Row counts at which these points tell what a pass takes: beyond them it is a guess.
+fn covered(points: &[(f64, f64)]) -> RangeInclusive<f64> {
+    let ends = points.first().zip(points.last());
+    ends.map_or(1.0..=0.0, |(first, last)| first.0 / LEVER..=last.0 * LEVER)
 }
 
 impl Cell {
@@ -115,27 +128,68 @@ impl Curve {
         !self.points.is_empty()
     }
 
-    /// Takes a one-row pass to be of this length, for want of a measurement.
-    pub(super) fn assume(&mut self, time_s: f64) {
-        self.points.clear();
-        self.points.push((1.0, time_s));
+    /// As long as it has no slope of its own, takes that of another curve, but none steeper than is
+    /// assumed of a row: from the last point measured or, for want of any, from an `assumed` one.
+    pub(super) fn borrow(&mut self, other: &Self, assumed: (f64, f64)) {
+        let (Some(&first), Some(&last)) = (self.points.first(), self.points.last()) else {
+            self.points.push(assumed);
+            return self.borrow(other, assumed);
+        };
+        if last.0 >= LEVER * first.0 {
+            return;
+        }
+        let scale = last.1 / other.at(last.0);
+        for &(rows, time_s) in other.points.iter().filter(|point| point.0 > last.0) {
+            let steepest = last.1 * self.shape(rows) / self.shape(last.0);
+            self.points.push((rows, steepest.min(scale * time_s)));
+        }
     }
 
-    /// Seconds for a pass of `rows`: a straight line between measured points. Beyond them it errs
-    /// to the cheap side, so that what was never measured is tried, and then known: below, in
-    /// proportion to the rows; above, by the slope of the last two points or the assumed cost of a
-    /// row. Without any measurement, in one-row passes.
+    /// Rows up to which the curve can be trusted: half as many again as the widest pass measured.
+    pub(super) fn reach(&self) -> usize {
+        let widest = self.points.last().map_or(0.0, |&(rows, _)| rows);
+        (LEVER * widest).ceil() as usize + 2
+    }
+
+    /// Seconds for a pass of `rows`: a straight line between measured points. Where these lie far
+    /// apart, by [`LEVER`], it errs to the cheap side, so that what was never measured is tried, and
+    /// then known. Beyond all points the line goes on. Without a slope to go by: below, in proportion
+    /// to the rows; above, by the assumed cost of a row. Without any point, in one-row passes.
     pub(super) fn at(&self, rows: f64) -> f64 {
         let above = self.points.partition_point(|&(r, _)| r < rows);
-        match (above.checked_sub(1).map(|i| self.points[i]), self.points.get(above)) {
+        match (above.checked_sub(1).map(|i| self.points[i]), self.points.get(above).copied()) {
             (None, None) => self.shape(rows),
-            (None, Some(&(r, t))) => t * rows / r,
-            (Some(a), Some(&b)) => a.1 + (b.1 - a.1) * (rows - a.0) / (b.0 - a.0).max(1e-9),
-            (Some(b), None) => match above.checked_sub(2).map(|i| self.points[i]) {
-                None => b.1 * self.shape(rows) / self.shape(b.0),
-                Some(a) => b.1 + ((b.1 - a.1) / (b.0 - a.0).max(1e-9)).max(0.0) * (rows - b.0),
-            },
+            (None, Some(b)) => {
+                let line = self.before(b, rows).unwrap_or_default();
+                line.max(b.1 * rows / b.0)
+            }
+            (Some(a), Some(b)) => {
+                let chord = a.1 + (b.1 - a.1) * (rows - a.0) / (b.0 - a.0).max(1e-9);
+                // What was measured nearby is believed.
+                if b.0 < LEVER * a.0 || rows < NEAR * a.0 || NEAR * rows > b.0 {
+                    return chord;
+                }
+                // Times bend upwards, if at all: both neighbouring lines pass below them.
+                let bounds = [self.after(a, rows), self.before(b, rows)];
+                bounds.into_iter().flatten().fold(f64::NAN, f64::max).min(chord)
+            }
+            (Some(b), None) => {
+                let assumed = || b.1 * self.shape(rows) / self.shape(b.0);
+                self.after(b, rows).unwrap_or_else(assumed)
+            }
         }
+    }
+
+    /// Seconds at `rows` by the line that reaches the point from its left.
+    fn after(&self, to: (f64, f64), rows: f64) -> Option<f64> {
+        let from = self.points.iter().rfind(|from| LEVER * from.0 <= to.0)?;
+        Some(to.1 + ((to.1 - from.1) / (to.0 - from.0)).max(0.0) * (rows - to.0))
+    }
+
+    /// Seconds at `rows` by the line that leaves the point to its right.
+    fn before(&self, from: (f64, f64), rows: f64) -> Option<f64> {
+        let to = self.points.iter().find(|to| to.0 >= LEVER * from.0)?;
+        Some(from.1 - ((to.1 - from.1) / (to.0 - from.0)).max(0.0) * (from.0 - rows))
     }
 
     fn shape(&self, rows: f64) -> f64 {
@@ -178,6 +232,41 @@ mod tests {
         table.observe(0, 100, 1.0);
         table.curve(100, &mut curve);
         assert_eq!(curve.points.len(), 2);
+    }
+
+    #[test]
+    fn wide_gaps_err_to_the_cheap_side() {
+        let points = vec![(1.0, 1.0), (8.0, 1.0), (32.0, 2.0), (64.0, 4.0)];
+        let curve = Curve { points, row_cost: 0.1 };
+        // Both lines: 1 from the left, 2 less 1/16 a row from the right.
+        assert_eq!((curve.at(12.0), curve.at(16.0), curve.at(24.0)), (1.0, 1.0, 1.5));
+        // Next to a point, the straight line.
+        assert_eq!((curve.at(9.2), curve.at(29.0)), (1.05, 1.875));
+        assert_eq!((curve.at(8.0), curve.at(32.0), curve.at(96.0)), (1.0, 2.0, 6.0));
+        // Where times bend downwards it is the straight line.
+        let points = vec![(1.0, 1.0), (8.0, 8.0), (32.0, 9.0)];
+        assert_eq!(Curve { points, row_cost: 0.1 }.at(20.0), 8.5);
+    }
+
+    #[test]
+    fn a_curve_without_a_slope_borrows_one_that_is_not_too_steep() {
+        let other = Curve { points: vec![(1.0, 1.0), (11.0, 1.5), (21.0, 9.0)], row_cost: 0.1 };
+        let mut curve = Curve { row_cost: 0.1, ..Curve::default() };
+        curve.borrow(&other, (1.0, 0.2));
+        assert_eq!(curve.points, [(1.0, 0.2), (11.0, 0.2 * 1.5), (21.0, 0.2 * 3.0)]);
+        let mut curve = Curve { points: vec![(1.0, 2.0), (2.0, 3.0)], row_cost: 0.1 };
+        curve.borrow(&other, (1.0, 0.2));
+        assert_eq!(curve.points.len(), 2, "it has its own");
+    }
+
+    #[test]
+    fn points_far_away_do_not_scale_a_context() {
+        let mut table = TimeTable::new(0.1);
+        table.observe(512, 100, 50.0);
+        table.observe(1, 5_000, 1.0);
+        let mut curve = Curve::default();
+        table.curve(5_000, &mut curve);
+        assert_eq!((curve.at(1.0), curve.at(512.0)), (1.0, 50.0));
     }
 
     #[test]

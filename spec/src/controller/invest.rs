@@ -1,5 +1,6 @@
 //! Whether a lane that has fallen behind is worth catching up.
 
+use super::acceptance::DEPTHS;
 use super::{Candidate, Controller};
 
 /// A gain must be this many times the cost: estimates err, and the cost is certain.
@@ -9,13 +10,19 @@ const MARGIN: f64 = 1.5;
 /// limit allows: it may end at any token, whatever its limit.
 const HORIZON: usize = 15;
 
+/// Times that the size of a crowd is corrected; it settles after a few.
+const CROWD_STEPS: usize = 16;
+
 impl Controller {
     /// Whether the lane of this sequence, `lane_gap` tokens behind, should be caught up: if the
     /// gain expected over the remaining tokens repays it, or else if the exploration account can
     /// pay.
     ///
     /// The gain of a round with k drafts is what its extra tokens would take at the pace of the
-    /// last planned step, less what k drafts and k more rows cost; the best k counts.
+    /// last planned step, less what k drafts and k more rows cost; the best k counts. A pass costs
+    /// little more for many sequences than for one, so those that do not draft yet are priced as
+    /// the group that they would be: the largest one in which everybody gains if each bears the
+    /// same share. Alone, the first would have to bear the whole pass, and none would ever begin.
     ///
     /// What the account pays for is a *probe*: the whole gap and one draft, charged once, when the
     /// sequence has been off for its patience. From then on the answer is true until the lane is
@@ -41,11 +48,15 @@ impl Controller {
         }
         let last = self.work.last;
         self.curves(candidate.context, last.rows as usize);
-        let (verify, draft) = (&self.work.verify, &self.work.draft);
-        let gap_s = draft.at(candidate.lane_gap as f64);
-        if self.gain_s(candidate) > MARGIN * gap_s {
+        if let Some(sequence) = self.sequences.get_mut(&candidate.seq) {
+            sequence.reach = candidate.nodes;
+        }
+        let crowd = self.crowd();
+        if self.gains(candidate, crowd) {
             return true;
         }
+        let (verify, draft) = (&self.work.verify, &self.work.draft);
+        let gap_s = draft.at(candidate.lane_gap as f64);
         let rows = last.rows.max(1.0);
         let probe_s = draft.at(1.0) + (verify.at(rows + 1.0) - verify.at(rows)).max(0.0);
         let pace_s = self.pace_s();
@@ -83,23 +94,52 @@ impl Controller {
         if last.tokens > 0.0 { last.time_s / last.tokens } else { self.work.verify.at(1.0) }
     }
 
-    /// Seconds that speculation is expected to save over the rest of the sequence.
-    fn gain_s(&self, candidate: &Candidate) -> f64 {
+    /// How many of the sequences that do not draft in this step would do so together: the largest
+    /// number of which each gains if that many share the passes. At least 1. Worked out once a step.
+    fn crowd(&mut self) -> f64 {
+        if let Some(known) = self.work.crowd {
+            return known;
+        }
+        let mut size = self.work.idle.len();
+        // The fewer share a pass, the fewer find it worth while: this only ever falls.
+        for _ in 0..CROWD_STEPS {
+            let willing = self.work.idle.iter().filter(|c| self.gains(c, size as f64)).count();
+            if willing >= size {
+                break;
+            }
+            size = willing;
+        }
+        let crowd = size.max(1) as f64;
+        self.work.crowd = Some(crowd);
+        crowd
+    }
+
+    /// Whether what speculation saves over the rest of the sequence, shared with a crowd, repays
+    /// what its lane lacks.
+    fn gains(&self, candidate: &Candidate, crowd: f64) -> bool {
+        let gap_s = self.work.draft.at(candidate.lane_gap as f64);
+        self.gain_s(candidate, crowd) > MARGIN * gap_s
+    }
+
+    /// Seconds that speculation is expected to save over the rest of the sequence if as many as
+    /// `crowd` join those that draft already.
+    fn gain_s(&self, candidate: &Candidate, crowd: f64) -> f64 {
         let Some(sequence) = self.sequences.get(&candidate.seq) else { return 0.0 };
         let (verify, draft, last) = (&self.work.verify, &self.work.draft, self.work.last);
         let rows = last.rows.max(1.0);
         let pace_s = self.pace_s();
         let others = last.drafting;
-        let pass_s = draft.at(others + 1.0) - if others > 0.0 { draft.at(others) } else { 0.0 };
+        let running_s = if others > 0.0 { draft.at(others) } else { 0.0 };
+        let pass_s = (draft.at(others + crowd) - running_s) / crowd;
         let (mut worth, mut tokens, mut best) = (1.0, 1.0, 0.0_f64);
         let rates = sequence.rates(&self.priors[candidate.drafter], &self.config);
-        for (depth, rate) in rates.take(candidate.nodes.min(32)).enumerate() {
+        for (depth, rate) in rates.take(candidate.nodes.min(2 * DEPTHS)).enumerate() {
             worth *= rate;
             tokens += worth;
             let k = depth as f64 + 1.0;
-            let cost_s = k * pass_s + verify.at(rows + k) - verify.at(rows);
+            let rows_s = (verify.at(rows + crowd * k) - verify.at(rows)) / crowd;
             let rounds = candidate.remaining as f64 / tokens;
-            best = best.max(rounds * ((tokens - 1.0) * pace_s - cost_s));
+            best = best.max(rounds * ((tokens - 1.0) * pace_s - k * pass_s - rows_s));
         }
         best
     }

@@ -17,6 +17,7 @@ fn drafts_under(
         seq: 1,
         tokens,
         budget,
+        shape: &[],
         mode: DrawMode::Shared,
         draws: Draws { seed: 0, sample: 0 },
         sampling: &sampling,

@@ -56,6 +56,15 @@ enum Check {
     /// Many requests with too little memory: preempted, cancelled, forked; against an undisturbed run
     #[cfg(feature = "engine")]
     Pressure(pressure::Args),
+    /// What the engine says over whole sequences against its law, on tables, for every rule, drafter and setting
+    #[cfg(feature = "engine")]
+    Sampling(redline_tests::sampling::command::Args),
+    /// The exact law of every rule over hostile laws and trees, by enumeration, and the drafts each keeps
+    #[cfg(feature = "engine")]
+    Exact(redline_tests::exact::command::Args),
+    /// Wrong variants of rules, drafters and generators, and what catches each
+    #[cfg(feature = "engine")]
+    Teeth(redline_tests::teeth::command::Args),
     /// Reads the checks' JSON lines on standard input and prints the rows as a table
     Rows,
 }
@@ -72,6 +81,19 @@ pub(crate) fn main() -> ExitCode {
     if let Check::Simulate(args) = &cli.check {
         return redline_tests::simulate::run_command(args).unwrap_or_else(refuse);
     }
+    #[cfg(feature = "engine")]
+    match &cli.check {
+        Check::Sampling(args) => {
+            return redline_tests::sampling::command::run_command(args).unwrap_or_else(refuse);
+        }
+        Check::Exact(args) => {
+            return redline_tests::exact::command::run_command(args).unwrap_or_else(refuse);
+        }
+        Check::Teeth(args) => {
+            return redline_tests::teeth::command::run_command(args).unwrap_or_else(refuse);
+        }
+        _ => {}
+    }
     let result = match cli.check {
         #[cfg(feature = "engine")]
         Check::Reference(args) => reference::run(&args),
@@ -82,6 +104,8 @@ pub(crate) fn main() -> ExitCode {
         #[cfg(feature = "engine")]
         Check::Overhead(args) => overhead::run(&args),
         Check::Simulate(_) => Ok(Verdict::Pass),
+        #[cfg(feature = "engine")]
+        Check::Sampling(_) | Check::Exact(_) | Check::Teeth(_) => Ok(Verdict::Pass),
         #[cfg(feature = "engine")]
         Check::Pressure(args) => pressure::run(&args),
         Check::Rows => report::table(),

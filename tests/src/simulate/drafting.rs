@@ -75,6 +75,7 @@ impl World {
                 seq: span.seq.0,
                 tokens: seq.tokens(),
                 budget: nodes,
+                shape: &[],
                 mode: self.verifier.draw_mode(),
                 draws: job.draws,
                 sampling: &self.jobs.sampling,

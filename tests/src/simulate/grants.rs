@@ -116,6 +116,7 @@ impl StepGrants<'_> {
             remaining: round.remaining,
             lane_gap: round.lane_gap,
             pinned: job.and_then(|job| job.pinned),
+            tree: None,
         }
     }
 

@@ -1,11 +1,13 @@
 //! Wrong variants of `coupled`: each says something that plain decoding does not.
 
-use super::model;
-use crate::tests::coupled::{Rows, draft};
-use crate::{
-    Choices, Coupled, DrawMode, Draws, Proposal, Round, Site, TargetRows, Verdict, Verifier,
-    VerifyError, coupled_sample,
+use redline::spec::{
+    Choices, Coupled, DrawMode, Draws, Round, Site, TargetRows, Verdict, Verifier, VerifyError,
+    coupled_sample,
 };
+
+use crate::exact::{says_plain, shared};
+
+use super::{By, Finding, model};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
@@ -88,46 +90,49 @@ impl Verifier for Double {
     }
 }
 
-/// How many of 400 seeds say something else than plain decoding within eight tokens.
-fn differing(rule: &dyn Verifier) -> usize {
+/// How many of `seeds` seeds say something else than plain decoding within one round.
+fn differing(rule: &dyn Verifier, seeds: u64) -> u64 {
     let pair = model();
-    let differs = |seed: &u64| {
-        let draws = Draws { seed: *seed, sample: 1 };
-        let mut plain = Vec::new();
-        while plain.len() < 8 {
-            plain.push(coupled_sample(&pair.p(&plain), &draws, plain.len() as u64));
-        }
-        let (mut tokens, mut run) = (Vec::new(), Vec::new());
-        let (mut proposal, mut verdict) = (Proposal::new(), Verdict::default());
-        while tokens.len() < 8 {
-            draft(&pair, &tokens, (draws, DrawMode::Shared), &[2, 2], &mut proposal);
-            let mut rows = Rows { pair: &pair, prefix: &tokens, proposal: &proposal, law: None };
-            let round = Round { proposal: &proposal, base: tokens.len() as u64, draws };
-            rule.verify(&round, &mut rows, &mut verdict).unwrap();
-            verdict.tokens(&proposal, &mut run);
-            tokens.extend_from_slice(&run);
-        }
-        tokens[..8] != plain[..]
+    let differs = |&seed: &u64| {
+        let (draws, base) = (Draws { seed, sample: 1 }, 2 + seed % 5);
+        !says_plain(rule, &pair, &shared(&pair, (2, 2), draws, base), (draws, base))
     };
-    (0..400).filter(differs).count()
+    (0..seeds).filter(differs).count() as u64
 }
 
-#[test]
-fn equality_with_the_plain_sampler_catches_wrong_coupling() {
-    assert_eq!(differing(&Coupled), 0);
-    assert_eq!(differing(&Double(Bug::None)), 0);
-    for bug in [
-        Bug::PlaceInRound,
-        Bug::BaseForAll,
-        Bug::NextPosition,
-        Bug::NoSample,
-        Bug::FirstUnverified,
-        Bug::RatioTest,
-        Bug::ParentRow,
-        Bug::OtherPath,
-        Bug::Inverse,
-    ] {
-        let seen = differing(&Double(bug));
-        assert!(seen > 20, "{bug:?} was seen in {seen} of 400");
-    }
+/// Every variant, and the double without one.
+pub(super) fn findings() -> Vec<Finding> {
+    let seeds = 400;
+    let finding = |variant: &str, rule: &dyn Verifier| {
+        let seen = differing(rule, seeds);
+        Finding {
+            rule: "coupled",
+            variant: variant.to_owned(),
+            seen_in: "",
+            by: By::Equality,
+            found: format!("{seen} of {seeds} seeds say something else"),
+            samples: None,
+            error: 0.0,
+            caught: seen >= 1,
+            unseen: (1.0 - seen as f64 / seeds as f64).powi(seeds as i32),
+            control: false,
+        }
+    };
+    let mut findings = vec![
+        finding("the rule", &Coupled).sound(),
+        finding("the double", &Double(Bug::None)).sound(),
+    ];
+    let variants = [
+        (Bug::PlaceInRound, "noise counted from the round's beginning"),
+        (Bug::BaseForAll, "one position's noise for the whole round"),
+        (Bug::NextPosition, "noise of the next position"),
+        (Bug::NoSample, "noise without the sample"),
+        (Bug::FirstUnverified, "first draft unverified"),
+        (Bug::RatioTest, "ratio test with the shared noise"),
+        (Bug::ParentRow, "row of the parent"),
+        (Bug::OtherPath, "match on another path"),
+        (Bug::Inverse, "inverse distribution in place of the race"),
+    ];
+    findings.extend(variants.map(|(bug, variant)| finding(variant, &Double(bug))));
+    findings
 }

@@ -1,9 +1,12 @@
 //! Wrong variants of `block`. The double is written forwards, from the paper's formulas.
 
-use super::{error, model};
-use crate::exact::{WalkError, emitted};
-use crate::tests::plan::{Make, Plan};
-use crate::{Block, Choices, Proposal, RatioRule, Site, TargetRows, Verdict, VerifyError};
+use redline::spec::{
+    Block, Choices, Law, Proposal, RatioRule, Site, TargetRows, Verdict, VerifyError,
+};
+
+use crate::exact::plan::Make;
+
+use super::{Finding, enumerated, same_outcomes};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
@@ -80,61 +83,34 @@ impl RatioRule for Double {
             Some(q) if tau < drafts => (weight * p.p(id) - q.p(id)).max(0.0),
             _ => p.p(id),
         };
-        let rest = crate::Law::dense((0..3).map(left).collect()).unwrap_or(p.clone());
+        let rest = Law::dense((0..3).map(left).collect()).unwrap_or(p.clone());
         verdict.next = choices.pick(Site::next(row(tau)), &rest);
         Ok(())
     }
 }
 
-#[test]
-fn the_double_without_a_bug_is_the_rule() {
-    let pair = model();
-    let target = |path: &[u32]| pair.p(path);
+/// Every variant, and the double without one.
+pub(super) fn findings() -> Vec<Finding> {
+    let sound = "the rule and its double";
+    let mut findings = vec![same_outcomes("block", &Block, &Double(Bug::None), Make::With, (3, 1))];
     for depth in 1..4 {
-        let law = |rule: &dyn RatioRule| {
-            emitted(rule, 8, &target, |builder, choices| {
-                Plan::full(Make::With, depth, 1).draft(&pair, &[], builder, choices)
-            })
-            .unwrap()
-        };
-        let (double, rule) = (law(&Double(Bug::None)), law(&Block));
-        for (outcome, p) in &rule.outcomes {
-            let other = double.outcomes.get(outcome).copied().unwrap_or_default();
-            assert!((p - other).abs() < 1e-14, "{outcome:?}: {p} {other}");
-        }
-        assert!(error(&Block, Make::With, depth, 1).unwrap() < 1e-15);
-        assert!(error(&Double(Bug::None), Make::With, depth, 1).unwrap() < 1e-15);
+        findings.push(enumerated("block", sound, "", &Block, Make::With, (depth, 1)).sound());
+        findings.push(
+            enumerated("block", sound, "", &Double(Bug::None), Make::With, (depth, 1)).sound(),
+        );
     }
-}
-
-#[test]
-fn enumeration_catches_wrong_blocks() {
-    for bug in [
-        Bug::Break,
-        Bug::TokenResidual,
-        Bug::TokenThresholds,
-        Bug::NotCapped,
-        Bug::Anticipating,
-        Bug::ResidualFromNextRow,
-    ] {
-        let error = error(&Double(bug), Make::With, 3, 1).unwrap();
-        assert!(error > 1e-4, "{bug:?} was not seen: {error:e}");
-        println!("{bug:?}: {error:.1e}");
-    }
-}
-
-#[test]
-fn one_eta_for_all_is_named() {
-    let seen = error(&Double(Bug::OneNumber), Make::With, 2, 1);
-    assert!(matches!(seen, Err(WalkError::Reused(site)) if site == Site::block(0)), "{seen:?}");
-}
-
-#[test]
-fn a_tree_is_refused_by_name() {
-    let seen = error(&Block, Make::With, 1, 2);
-    let refused = VerifyError::Refused {
-        verifier: "block",
-        reason: "it is a tree, and the rule takes chains only",
-    };
-    assert_eq!(seen, Err(WalkError::Verify(refused)));
+    let variants = [
+        (Bug::Break, "break at the first failure", "vllm-ascend #7807"),
+        (Bug::TokenResidual, "residual of token", ""),
+        (Bug::TokenThresholds, "thresholds of token", ""),
+        (Bug::NotCapped, "weight not capped at 1", ""),
+        (Bug::OneNumber, "one number for all tests of a round", ""),
+        (Bug::Anticipating, "anticipating truncation of a sampled draft", "D-cut, DSpark"),
+        (Bug::ResidualFromNextRow, "correction from the row after", "openvino.genai #4190"),
+    ];
+    findings.extend(variants.map(|(bug, variant, seen_in)| {
+        enumerated("block", variant, seen_in, &Double(bug), Make::With, (3, 1))
+    }));
+    findings.push(enumerated("block", "a tree", "", &Block, Make::With, (1, 2)));
+    findings
 }

@@ -1,11 +1,12 @@
 //! Wrong variants of `traversal`. The double recurses and keeps whole laws, as the paper reads.
 
-use super::{error, model};
-use crate::exact::emitted;
-use crate::tests::plan::{Make, Plan};
-use crate::{
+use redline::spec::{
     Choices, Law, Origin, Proposal, RatioRule, Site, TargetRows, Traversal, Verdict, VerifyError,
 };
+
+use crate::exact::plan::Make;
+
+use super::{Finding, enumerated, same_outcomes};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
@@ -114,50 +115,36 @@ impl RatioRule for Double {
     }
 }
 
-#[test]
-fn the_double_without_a_bug_is_the_rule() {
-    let pair = model();
-    let target = |path: &[u32]| pair.p(path);
-    for (make, depth, width) in [
-        (Make::With, 2, 2),
-        (Make::Without, 2, 2),
-        (Make::Without, 1, 3),
-        (Make::Point, 2, 2),
-        (Make::Without, 3, 1),
+/// Every variant, and the double without one.
+pub(super) fn findings() -> Vec<Finding> {
+    let sound = "the rule and its double";
+    let mut findings = Vec::new();
+    for (make, shape) in [
+        (Make::With, (2, 2)),
+        (Make::Without, (2, 2)),
+        (Make::Without, (1, 3)),
+        (Make::Point, (2, 2)),
+        (Make::Without, (3, 1)),
     ] {
-        let law = |rule: &dyn RatioRule| {
-            emitted(rule, 8, &target, |builder, choices| {
-                Plan::full(make, depth, width).draft(&pair, &[], builder, choices)
-            })
-            .unwrap()
-        };
-        let (double, rule) = (law(&Double(Bug::None)), law(&Traversal));
-        for (outcome, p) in &rule.outcomes {
-            let other = double.outcomes.get(outcome).copied().unwrap_or_default();
-            assert!((p - other).abs() < 1e-14, "{make:?} {outcome:?}: {p} {other}");
-        }
-        assert!(error(&Traversal, make, depth, width).unwrap() < 1e-15);
-        assert!(error(&Double(Bug::None), make, depth, width).unwrap() < 1e-15);
+        findings.push(same_outcomes("traversal", &Traversal, &Double(Bug::None), make, shape));
+        findings.push(enumerated("traversal", sound, "", &Traversal, make, shape).sound());
+        findings.push(enumerated("traversal", sound, "", &Double(Bug::None), make, shape).sound());
     }
-}
-
-#[test]
-fn enumeration_catches_wrong_traversals() {
-    for (bug, make) in [
-        (Bug::WeightStays, Make::With),
-        (Bug::LawStays, Make::With),
-        (Bug::Unweighted, Make::With),
-        (Bug::DeadChildIgnored, Make::With),
-        (Bug::ParentFirst, Make::With),
-        (Bug::NotRenormalised, Make::Without),
-        (Bug::RemovedTooEarly, Make::Without),
-        (Bug::FirstUnverified, Make::With),
-        (Bug::Anticipating, Make::With),
-        (Bug::ResidualIsTarget, Make::Without),
-        (Bug::ResidualIsTarget, Make::Point),
-    ] {
-        let error = error(&Double(bug), make, 2, 2).unwrap();
-        assert!(error > 1e-4, "{bug:?} was not seen: {error:e}");
-        println!("{bug:?}: {error:.1e}");
-    }
+    let variants = [
+        (Bug::WeightStays, "weight not lowered by rejected children", Make::With),
+        (Bug::LawStays, "law not lowered by rejected children", Make::With),
+        (Bug::Unweighted, "residual without the weight", Make::With),
+        (Bug::DeadChildIgnored, "a child of weight 0 leaves no residual", Make::With),
+        (Bug::ParentFirst, "parent tested before its children", Make::With),
+        (Bug::NotRenormalised, "without replacement: q not renormalised", Make::Without),
+        (Bug::RemovedTooEarly, "without replacement: removed before the residual", Make::Without),
+        (Bug::FirstUnverified, "first draft unverified", Make::With),
+        (Bug::Anticipating, "anticipating truncation of a sampled leaf", Make::With),
+        (Bug::ResidualIsTarget, "correction from p, without replacement", Make::Without),
+        (Bug::ResidualIsTarget, "correction from p, point masses", Make::Point),
+    ];
+    findings.extend(variants.map(|(bug, variant, make)| {
+        enumerated("traversal", variant, "", &Double(bug), make, (2, 2))
+    }));
+    findings
 }

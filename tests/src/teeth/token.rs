@@ -1,11 +1,13 @@
 //! Wrong variants of `token`, all seen by enumeration.
 
-use super::{error, model};
-use crate::exact::{Emitted, WalkError, distance, emitted, joint};
-use crate::tests::plan::Make;
-use crate::{
+use redline::spec::exact::{Emitted, distance, emitted, joint};
+use redline::spec::{
     Choices, Law, Origin, Proposal, RatioRule, Site, TargetRows, Token, Verdict, VerifyError,
 };
+
+use crate::exact::plan::Make;
+
+use super::{By, Finding, enumerated, model};
 
 /// What is wrong with the double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,62 +152,91 @@ impl RatioRule for Double {
     }
 }
 
-#[test]
-fn the_double_without_a_bug_passes() {
-    for (make, depth, width) in
-        [(Make::With, 2, 1), (Make::With, 2, 2), (Make::Without, 2, 2), (Make::Without, 1, 3)]
-    {
-        assert!(error(&Double(Bug::None), make, depth, width).unwrap() < 1e-15);
-        assert!(error(&Token, make, depth, width).unwrap() < 1e-15);
-    }
+/// On chains of sampled drafts.
+fn chains() -> [Finding; 13] {
+    let variants = [
+        (Bug::FirstUnverified, "first draft unverified", "lattice #243"),
+        (
+            Bug::ResidualFromNextRow,
+            "correction from the row after the rejected token",
+            "openvino.genai #4190",
+        ),
+        (Bug::ResidualIsTarget, "correction from p, not (p - q)+", ""),
+        (Bug::BonusFromDraft, "bonus from the drafter's law", ""),
+        (Bug::BonusFromRowBefore, "bonus from the row before", ""),
+        (Bug::LastTwice, "last accepted token said twice", "imp #667"),
+        (Bug::RawDraftLaw, "raw q: tested before truncation", "transformers #47932"),
+        (Bug::RoundedDraftLaw, "q in another precision than drawn from", "DeepSpec #31"),
+        (Bug::RawTargetLaw, "the target's law before truncation", "vllm #10198"),
+        (Bug::AcceptTwice, "sampled drafts tested as chosen and by ratio", ""),
+        (Bug::Anticipating, "anticipating truncation of a sampled draft", "D-cut, DSpark"),
+        (Bug::CutByGrammar, "sampled draft cut by a grammar", "D-cut, DSpark"),
+        (Bug::Typical, "typical acceptance, a threshold", "Medusa, SGLang"),
+    ];
+    variants.map(|(bug, variant, seen_in)| {
+        enumerated("token", variant, seen_in, &Double(bug), Make::With, (2, 1))
+    })
 }
 
-#[test]
-fn enumeration_catches_wrong_chains() {
-    for bug in [
-        Bug::FirstUnverified,
-        Bug::ResidualFromNextRow,
-        Bug::ResidualIsTarget,
-        Bug::BonusFromDraft,
-        Bug::RawDraftLaw,
-        Bug::AcceptTwice,
-        Bug::Anticipating,
-        Bug::CutByGrammar,
-        Bug::BonusFromRowBefore,
-        Bug::LastTwice,
-        Bug::RoundedDraftLaw,
-        Bug::RawTargetLaw,
-        Bug::Typical,
-    ] {
-        let error = error(&Double(bug), Make::With, 2, 1).unwrap();
-        assert!(error > 1e-4, "{bug:?} was not seen: {error:e}");
-    }
-    let error = error(&Double(Bug::GreedyAsSampled), Make::Point, 2, 1).unwrap();
-    assert!(error > 1e-3, "a greedy draft tested as a sampled one was not seen: {error:e}");
-}
-
-#[test]
-fn enumeration_catches_wrong_trees() {
-    for (bug, make) in [
-        (Bug::NotRenormalised, Make::Without),
-        (Bug::RemovedTooEarly, Make::Without),
-        (Bug::SiblingsAgainstTarget, Make::With),
-        (Bug::SiblingsAgainstTarget, Make::Without),
-    ] {
-        let error = error(&Double(bug), make, 2, 2).unwrap();
-        assert!(error > 1e-3, "{bug:?} was not seen: {error:e}");
-    }
-}
-
-#[test]
-fn one_number_used_twice_is_named() {
-    let seen = error(&Double(Bug::OneNumber), Make::With, 1, 1);
-    assert!(matches!(seen, Err(WalkError::Reused(site)) if site == Site::accept(0)), "{seen:?}");
+/// Every variant, and the doubles without one.
+pub(super) fn findings() -> Vec<Finding> {
+    let sound = "the rule and its double";
+    let mut findings = vec![
+        enumerated("token", sound, "", &Token, Make::With, (2, 1)).sound(),
+        enumerated("token", sound, "", &Double(Bug::None), Make::With, (2, 1)).sound(),
+        enumerated("token", sound, "", &Double(Bug::None), Make::With, (2, 2)).sound(),
+        enumerated("token", sound, "", &Double(Bug::None), Make::Without, (2, 2)).sound(),
+        enumerated("token", sound, "", &Double(Bug::None), Make::Without, (1, 3)).sound(),
+    ];
+    findings.extend(chains());
+    let greedy = ("greedy drafts tested as sampled", "dflash #74, EAGLE #110");
+    findings.push(enumerated(
+        "token",
+        greedy.0,
+        greedy.1,
+        &Double(Bug::GreedyAsSampled),
+        Make::Point,
+        (2, 1),
+    ));
+    let once = "test and correction by one number";
+    findings.push(enumerated(
+        "token",
+        once,
+        "vllm #47386",
+        &Double(Bug::OneNumber),
+        Make::With,
+        (1, 1),
+    ));
+    let trees = [
+        (
+            Bug::NotRenormalised,
+            "without replacement: q not renormalised",
+            "Sequoia's notes",
+            Make::Without,
+        ),
+        (
+            Bug::RemovedTooEarly,
+            "without replacement: removed before the residual",
+            "Sequoia's notes",
+            Make::Without,
+        ),
+        (
+            Bug::SiblingsAgainstTarget,
+            "later siblings tested against p, with replacement",
+            "",
+            Make::With,
+        ),
+        (Bug::SiblingsAgainstTarget, "later siblings tested against p, without", "", Make::Without),
+    ];
+    findings.extend(trees.map(|(bug, variant, seen_in, make)| {
+        enumerated("token", variant, seen_in, &Double(bug), make, (2, 2))
+    }));
+    findings.push(per_path());
+    findings
 }
 
 /// fms-extras #12: a separate target sample on each path of a free tree, the longest match kept.
-#[test]
-fn enumeration_catches_a_sample_per_path() {
+fn per_path() -> Finding {
     struct PerPath;
     impl RatioRule for PerPath {
         fn decide(
@@ -238,6 +269,8 @@ fn enumeration_catches_a_sample_per_path() {
         .unwrap()
     };
     let error = |round: Emitted| distance(&round.completed(&target, 2), &joint(&target, 2));
-    assert!(error(free(&Token)) < 1e-15);
-    assert!(error(free(&PerPath)) > 1e-3);
+    let right = error(free(&Token));
+    assert!(right < 1e-14, "the rule itself: {right:e}");
+    let variant = "a target sample per path, not per node";
+    Finding::by_error("token", variant, "fms-extras #12", By::Enumeration, error(free(&PerPath)))
 }

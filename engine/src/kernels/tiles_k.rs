@@ -1,0 +1,160 @@
+//! Tiles of the formats with blocks of 256: scales and minimums of 6 or 8 bits, codes behind them.
+
+use super::isa::{GROUP, Isa};
+use super::tiles::{Tile, VECTORS, bytes, each, halfs, put, put_words, vector};
+
+/// Bytes before the codes of the large formats.
+const K_HEADER: usize = 320;
+
+/// Scales and minimums of Q4_K and Q5_K: `d | -dmin | 8 x 16 scales | 8 x 16 minimums`.
+fn pack_six_bits(block: &[u8], row: usize, tile: &mut [u8]) {
+    put::<2>(block, 0, tile, 2 * row);
+    put::<2>(block, 2, tile, 32 + 2 * row);
+    tile[32 + 2 * row + 1] ^= 0x80;
+    let packed = &block[4..16];
+    for sub in 0..8 {
+        let (scale, min) = if sub < 4 {
+            (packed[sub] & 63, packed[sub + 4] & 63)
+        } else {
+            let high = |at: usize| packed[at] >> 6 << 4;
+            (packed[sub + 4] & 15 | high(sub - 4), packed[sub + 4] >> 4 | high(sub))
+        };
+        (tile[64 + 16 * sub + row], tile[192 + 16 * sub + row]) = (scale, min);
+    }
+}
+
+#[inline(always)]
+fn six_bit_scale<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
+    isa.mul(halfs(isa, tile, 0), isa.unsigned(bytes(tile, 64 + 16 * sub)))
+}
+
+#[inline(always)]
+fn six_bit_min<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
+    isa.mul(halfs(isa, tile, 32), isa.unsigned(bytes(tile, 192 + 16 * sub)))
+}
+
+/// Q4_K: 4 parts of 64 columns, 8 vectors each; low nibbles are the first 32 of them.
+pub(super) struct K4;
+
+impl Tile for K4 {
+    const FILE_BYTES: usize = 144;
+    const BYTES: usize = K_HEADER + 2048;
+    const PARTS: usize = 4;
+    const SUBS: usize = 2;
+    const OFFSET: i32 = 0;
+    const HAS_MIN: bool = true;
+
+    #[inline(always)]
+    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
+        let at = K_HEADER + 512 * part;
+        each!(t, isa.down(vector(isa, tile, at + GROUP * t), 4 * sub as u32, 15))
+    }
+
+    #[inline(always)]
+    fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, _: usize) -> I::V {
+        six_bit_scale(isa, tile, sub)
+    }
+
+    #[inline(always)]
+    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
+        six_bit_min(isa, tile, sub)
+    }
+
+    fn pack(file: &[u8], row: usize, tile: &mut [u8]) {
+        pack_six_bits(file, row, tile);
+        put_words(&file[16..], row, &mut tile[K_HEADER..], |word| word);
+    }
+}
+
+/// Q5_K: as Q4_K, with 8 vectors of fifth bits in front: bit s of a byte is sub-block s's.
+pub(super) struct K5;
+
+impl Tile for K5 {
+    const FILE_BYTES: usize = 176;
+    const BYTES: usize = K_HEADER + 512 + 2048;
+    const PARTS: usize = 4;
+    const SUBS: usize = 2;
+    const OFFSET: i32 = 0;
+    const HAS_MIN: bool = true;
+
+    #[inline(always)]
+    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
+        let at = K_HEADER + 512 + 512 * part;
+        each!(t, {
+            let four = isa.down(vector(isa, tile, at + GROUP * t), 4 * sub as u32, 15);
+            let fifth = vector(isa, tile, K_HEADER + GROUP * t);
+            let bit = isa.down(fifth, (2 * part + sub) as u32, 1);
+            isa.both(four, isa.up(bit, 4, 16))
+        })
+    }
+
+    #[inline(always)]
+    fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, _: usize) -> I::V {
+        six_bit_scale(isa, tile, sub)
+    }
+
+    #[inline(always)]
+    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
+        six_bit_min(isa, tile, sub)
+    }
+
+    fn pack(file: &[u8], row: usize, tile: &mut [u8]) {
+        pack_six_bits(file, row, tile);
+        put_words(&file[16..], row, &mut tile[K_HEADER..], |word| word);
+    }
+}
+
+/// Q6_K: `d | 16 x 16 scales | 2 x (8 vectors of high bits, 16 of nibbles)`: of 128 columns, nibbles of
+/// 64 bytes and two more bits each, field s of a byte being sub-block s's.
+pub(super) struct K6;
+
+impl Tile for K6 {
+    const FILE_BYTES: usize = 210;
+    const BYTES: usize = K_HEADER + 2 * 24 * GROUP;
+    const PARTS: usize = 2;
+    const SUBS: usize = 4;
+    const OFFSET: i32 = 32;
+    const HALVES: bool = true;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
+        let high = K_HEADER + 24 * GROUP * part;
+        let low = high + 8 * GROUP + 8 * GROUP * (sub % 2);
+        each!(t, {
+            let four = vector(isa, tile, low + GROUP * t);
+            let four = isa.down(four, if sub < 2 { 0 } else { 4 }, 15);
+            let two = vector(isa, tile, high + GROUP * t);
+            let two = match sub {
+                0 => isa.up(two, 4, 0x30),
+                1 => isa.up(two, 2, 0x30),
+                2 => isa.down(two, 0, 0x30),
+                _ => isa.down(two, 2, 0x30),
+            };
+            isa.both(four, two)
+        })
+    }
+
+    #[inline(always)]
+    fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, half: usize) -> I::V {
+        isa.mul(halfs(isa, tile, 0), isa.signed(bytes(tile, 64 + 16 * (2 * sub + half))))
+    }
+
+    #[inline(always)]
+    fn min<I: Isa>(isa: I, _: &[u8], _: usize) -> I::V {
+        isa.splat(0.0)
+    }
+
+    fn pack(file: &[u8], row: usize, tile: &mut [u8]) {
+        put::<2>(file, 208, tile, 2 * row);
+        for (i, &scale) in file[192..208].iter().enumerate() {
+            tile[64 + 16 * i + row] = scale;
+        }
+        for part in 0..2 {
+            let vectors = &mut tile[K_HEADER + 24 * GROUP * part..];
+            put_words(&file[128 + 32 * part..][..32], row, vectors, |word| word);
+            let vectors = &mut vectors[8 * GROUP..];
+            put_words(&file[64 * part..][..64], row, vectors, |word| word);
+        }
+    }
+}
