@@ -165,8 +165,8 @@ impl Curve {
             }
             (Some(a), Some(b)) => {
                 let chord = a.1 + (b.1 - a.1) * (rows - a.0) / (b.0 - a.0).max(1e-9);
-                // What was measured nearby is believed.
-                if b.0 < LEVER * a.0 || rows < NEAR * a.0 || NEAR * rows > b.0 {
+                // Close to the end of a gap, what was measured there is believed.
+                if b.0 < LEVER * a.0 || NEAR * rows > b.0 {
                     return chord;
                 }
                 // Times bend upwards, if at all: both neighbouring lines pass below them.
@@ -240,8 +240,8 @@ mod tests {
         let curve = Curve { points, row_cost: 0.1 };
         // Both lines: 1 from the left, 2 less 1/16 a row from the right.
         assert_eq!((curve.at(12.0), curve.at(16.0), curve.at(24.0)), (1.0, 1.0, 1.5));
-        // Next to a point, the straight line.
-        assert_eq!((curve.at(9.2), curve.at(29.0)), (1.05, 1.875));
+        // At the end of the gap, the straight line.
+        assert_eq!((curve.at(9.2), curve.at(29.0)), (1.0, 1.875));
         assert_eq!((curve.at(8.0), curve.at(32.0), curve.at(96.0)), (1.0, 2.0, 6.0));
         // Where times bend downwards it is the straight line.
         let points = vec![(1.0, 1.0), (8.0, 8.0), (32.0, 9.0)];

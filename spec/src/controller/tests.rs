@@ -255,7 +255,7 @@ fn a_change_of_load_is_followed() {
     let mut world = World::new(|r| 1.0f64.max(r / 16.0), |r| 0.1f64.max(r / 100.0));
     for n in [1, 32, 1, 32, 4] {
         let actors = vec![model(0.8); n];
-        for (steps, least) in [(50, 0.9), (400, 0.94)] {
+        for (steps, least) in [(50, 0.9), (400, 0.96)] {
             world.reset();
             world.run(&actors, steps);
             let share = world.pace() / world.best(&actors).0;
