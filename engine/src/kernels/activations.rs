@@ -1,8 +1,7 @@
-//! Activations as the linear layers take them: 8-bit codes with an f32 scale per 32 values.
-//!
-//! A scale per 32 rather than per 256 keeps an outlier from drowning its neighbours (the error on
-//! rows with 30-fold outliers is less than half), and f32 scales add no rounding of their own.
+//! Activations as linear layers without tiles take them: the codes of [`columns`](super::columns), row
+//! by row; or floats.
 
+use super::columns::{EMPTY, quantise_sub};
 use super::isa::Isa;
 use super::pool::{Pool, share};
 use super::unpack::{SCALES, SUB, SUPER};
@@ -90,7 +89,7 @@ fn quantise_row_body<I: Isa>(_: I, x: &[f32], blocks: &mut [Block]) {
         for (i, x) in x.chunks(SHARED).enumerate() {
             let mut values = [0.0; SHARED];
             values[..x.len()].copy_from_slice(x);
-            quantise_32(&values, block, i);
+            quantise_32(&mut values, block, i);
         }
     }
 }
@@ -98,35 +97,16 @@ super::level::dispatch! {
     fn quantise_row(x: &[f32], blocks: &mut [Block]) = quantise_row_body
 }
 
-/// Rounds to the nearest integer, ties to even, for |x| < 2^22, without leaving the vector unit.
 #[inline(always)]
-fn round(x: f32) -> i32 {
-    const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: adding it leaves the integer in the low bits
-    (x + MAGIC).to_bits().cast_signed().wrapping_sub(MAGIC.to_bits().cast_signed())
-}
-
-#[inline(always)]
-fn quantise_32(x: &[f32; SHARED], block: &mut Block, i: usize) {
-    let mut largest = 0.0f32;
-    // A NaN is no maximum here; it makes the scale NaN below, and so every output it reaches.
-    let mut check = 0.0f32;
-    for &v in x {
-        largest = if v.abs() > largest { v.abs() } else { largest };
-        check += v * 0.0;
-    }
-    let scale = largest / 127.0 + check;
-    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    let inverse = if inverse.is_finite() { inverse } else { 0.0 };
+fn quantise_32(x: &mut [f32; SHARED], block: &mut Block, i: usize) {
+    let mut out = EMPTY;
+    quantise_sub(x, &mut out);
     let codes = &mut block.codes.as_chunks_mut::<SHARED>().0[i];
-    let mut all = [0; SHARED];
-    for ((all, code), &v) in all.iter_mut().zip(codes).zip(x) {
-        *all = round(v * inverse).clamp(-127, 127);
-        *code = all.wrapping_add(128) as u8;
+    for (to, code) in codes.iter_mut().zip(out.codes.as_flattened()) {
+        *to = code.cast_unsigned() ^ 0x80;
     }
-    let add = |half: &[i32]| half.iter().fold(0_i32, |sum, &q| sum.wrapping_add(q));
-    let sums = [add(&all[..SUB]), add(&all[SUB..])];
-    for (half, sum) in sums.into_iter().enumerate() {
-        block.scales[2 * i + half] = scale;
-        block.sums[2 * i + half] = scale * sum as f32;
+    for (half, sum) in out.sums.into_iter().enumerate() {
+        block.scales[2 * i + half] = out.scale;
+        block.sums[2 * i + half] = out.scale * sum as f32;
     }
 }

@@ -1,8 +1,8 @@
 //! Activations as tiles of weights take them: 8-bit codes with an f32 scale per 32 values, rows side
 //! by side.
 //!
-//! A scale per 32 rather than per 256 keeps an outlier from drowning its neighbours (the error on
-//! rows with 30-fold outliers is less than half), and f32 scales add no rounding of their own.
+//! A scale per 32 rather than per 256 keeps an outlier from drowning its neighbours, and f32 scales
+//! add no rounding of their own.
 //!
 //! Inputs of few columns are kept in 16 bits: each row becomes two, the second one the rest that the
 //! codes of the first leave, and outputs are the sums of both. Small models are small enough to pay
@@ -27,11 +27,11 @@ const NARROW: usize = 768;
 
 /// What one row's sub-block becomes.
 #[derive(Clone, Copy)]
-struct Codes {
-    codes: [[i8; 4]; VECTORS],
-    scale: f32,
+pub(super) struct Codes {
+    pub(super) codes: [[i8; 4]; VECTORS],
+    pub(super) scale: f32,
     /// Of the first and the second 16.
-    sums: [i32; 2],
+    pub(super) sums: [i32; 2],
 }
 
 /// Rows, quantised. Everything is indexed by block, sub-block, then row of the block.
@@ -194,12 +194,12 @@ fn block_of(rows: usize, terms: usize, blocks: usize, block: usize) -> (usize, u
     (at(block), at(block + 1) - at(block))
 }
 
-const EMPTY: Codes = Codes { codes: [[0; 4]; VECTORS], scale: 0.0, sums: [0; 2] };
+pub(super) const EMPTY: Codes = Codes { codes: [[0; 4]; VECTORS], scale: 0.0, sums: [0; 2] };
 
 #[inline(always)]
 fn quantise_subs_body<I: Isa>(_: I, values: &mut [[f32; SUB]; SUBS], out: &mut [Codes; SUBS]) {
     for (values, out) in values.iter_mut().zip(out) {
-        quantise_sub(values, size(values), out);
+        quantise_sub(values, out);
     }
 }
 super::level::dispatch! {
@@ -226,8 +226,10 @@ fn round(x: f32) -> i32 {
     (x + MAGIC).to_bits().cast_signed().wrapping_sub(MAGIC.to_bits().cast_signed())
 }
 
+/// Takes what the codes stand for off the values.
 #[inline(always)]
-fn quantise_sub(x: &mut [f32; SUB], (largest, check): (f32, f32), out: &mut Codes) {
+pub(super) fn quantise_sub(x: &mut [f32; SUB], out: &mut Codes) {
+    let (largest, check) = size(x);
     let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
     let inverse = if inverse.is_finite() { inverse } else { 0.0 };
     out.scale = largest / 127.0 + check;

@@ -5,6 +5,7 @@ use candle_core::{Device, Tensor};
 
 use super::activations::Activations;
 use super::linear::{Linear, Scratch, linears};
+use super::tiles::is_tiled;
 use super::{AlignedBytes, Level, Pool, Weights, vector};
 use crate::gguf::TensorType;
 
@@ -129,7 +130,9 @@ fn products_are_those_of_the_dequantised_values() {
                 };
                 for n in 0..rows {
                     let (sum, noise) = exact(n);
-                    let allowed = if dtype.block_len() == 1 { 0.0 } else { 4.0 * noise } + 1e-4;
+                    // Few columns keep 16 bits where weights lie in tiles.
+                    let steps = if cols < 768 && is_tiled(dtype) { 4.0 / 127.0 } else { 4.0 };
+                    let allowed = if dtype.block_len() == 1 { 0.0 } else { steps * noise } + 1e-4;
                     let off = (f64::from(out[m * rows + n]) - sum).abs();
                     assert!(
                         off <= allowed,
