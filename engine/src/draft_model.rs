@@ -14,6 +14,7 @@ use redline_spec::{
 use tracing::debug_span;
 
 use crate::draft_tree::{Growth, RowReader};
+use crate::kernels::Level;
 use crate::runner::{Batch, ModelRunner, Rows, RunnerError};
 
 /// A [`Drafter`] over any [`ModelRunner`] whose tokens are the target's, in its order or another.
@@ -35,9 +36,9 @@ pub struct DraftModel {
 
 impl DraftModel {
     /// A drafter called `name` for a target whose first `shared` tokens are the draft's too. That they are is the
-    /// loader's to check. Proposes chains.
+    /// loader's to check. Proposes chains. If the head was cut to other tokens than the first, a map has to say so.
     pub fn new(name: &str, runner: Box<dyn ModelRunner>, shared: usize) -> Self {
-        let shared = runner.info().vocab_size.min(shared);
+        let shared = runner.info().logits.min(shared);
         Self {
             name: name.to_owned(),
             runner,
@@ -48,7 +49,7 @@ impl DraftModel {
             table: Vec::new(),
             rows: Rows::default(),
             mapped: Vec::new(),
-            scratch: Scratch::default(),
+            scratch: Scratch::with_math(Level::detect().row_math()),
             fed: Vec::new(),
         }
     }
@@ -115,7 +116,7 @@ impl DraftModel {
 
     /// Draws the next level of each tree from its rows; a tree one of whose rows is no law ends with an error.
     fn draw(&mut self, trees: &mut Vec<Growth<'_, '_>>, failed: &mut Vec<(usize, DraftError)>) {
-        let stride = self.runner.info().vocab_size;
+        let stride = self.runner.info().logits;
         let Self { rows, scratch, shared, map, mapped, .. } = self;
         let (shared, map) = (*shared, map.as_ref());
         let mut first = 0;

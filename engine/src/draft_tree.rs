@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 
 use redline_spec::{
-    Builder, Constraint, DraftError, DraftJob, DrawMode, Law, LawError, Place, Position, Proposal,
-    Sampling, Scratch, TokenId, VocabMap, law,
+    Builder, Constraint, DraftError, DraftJob, DrawMode, History, LawError, Place, Position,
+    Proposal, Sampling, Scratch, TokenId, VocabMap,
 };
 
 use crate::runner::{Batch, Rows};
@@ -54,6 +54,26 @@ struct Tip {
     constraint: Option<Box<dyn Constraint>>,
     /// How likely the path is to be accepted, if the tree is chosen.
     worth: f64,
+}
+
+impl Tip {
+    /// Where its row stands.
+    fn position<'a>(&'a self, sampling: &'a Sampling, history: &'a History) -> Position<'a> {
+        Position { sampling, history, path: &self.path, constraint: self.constraint.as_deref() }
+    }
+
+    /// What came of its row. `None` where the constraint leaves the draft nothing, or can't tell: that judges no
+    /// draft, and the target may well not come this way.
+    fn unless_dead<T>(&self, drawn: Result<T, DraftError>) -> Result<Option<T>, DraftError> {
+        match drawn {
+            Err(DraftError::Law(LawError::NoMass | LawError::Constraint(_)))
+                if self.constraint.is_some() =>
+            {
+                Ok(None)
+            }
+            drawn => drawn.map(Some),
+        }
+    }
 }
 
 /// The tree of one job.
@@ -150,26 +170,6 @@ impl<'j, 'p> Growth<'j, 'p> {
         Ok(!self.tips.is_empty())
     }
 
-    /// The law at a tip. `None` where the constraint leaves the draft nothing, or can't tell: that judges no draft,
-    /// and the target may well not come this way.
-    fn law(
-        &self,
-        tip: &Tip,
-        logits: &[f32],
-        scratch: &mut Scratch,
-    ) -> Result<Option<Law>, DraftError> {
-        let at = Position {
-            sampling: &self.sampling,
-            history: self.source.history,
-            path: &tip.path,
-            constraint: tip.constraint.as_deref(),
-        };
-        match law(logits, &at, scratch) {
-            Err(LawError::NoMass | LawError::Constraint(_)) if tip.constraint.is_some() => Ok(None),
-            law => Ok(Some(law?)),
-        }
-    }
-
     fn extend_planned(
         &mut self,
         tips: Vec<Tip>,
@@ -179,9 +179,11 @@ impl<'j, 'p> Growth<'j, 'p> {
         let round = self.source.draws.round(self.source.tokens.len() as u64);
         for tip in tips {
             let logits = rows.read();
-            let Some(law) = self.law(&tip, logits, scratch)? else { continue };
             let width = self.plan.children(tip.place).count();
-            let drawn = self.builder.draw(tip.node, law, width, self.mode, &round)?;
+            let at = tip.position(&self.sampling, self.source.history);
+            let how = (self.mode, &round);
+            let drawn = self.builder.draw_row(tip.node, (logits, &at), width, how, scratch);
+            let Some(drawn) = tip.unless_dead(drawn)? else { continue };
             for (rank, node) in drawn.enumerate() {
                 let place = self.plan.children(tip.place).nth(rank);
                 let token = self.builder.proposal().node(node).map(|node| node.token);
@@ -210,9 +212,10 @@ impl<'j, 'p> Growth<'j, 'p> {
         let mut found = Vec::new();
         for (index, tip) in tips.iter().enumerate() {
             let logits = rows.read();
-            let Some(law) = self.law(tip, logits, scratch)? else { continue };
-            let ahead = self.builder.prospects(tip.node, &law, width, self.mode, &round);
-            scratch.recycle(law);
+            let (row, how) =
+                ((logits, &tip.position(&self.sampling, self.source.history)), (self.mode, &round));
+            let ahead = self.builder.prospects_row(tip.node, row, width, how, scratch);
+            let Some(ahead) = tip.unless_dead(ahead.map_err(DraftError::from))? else { continue };
             let fits = |&(token, _): &(TokenId, f64)| self.fits(tip, token);
             let prospects = ahead.into_iter().filter(fits).enumerate();
             found.extend(prospects.map(|(rank, (token, sure))| Prospect {

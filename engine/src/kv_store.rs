@@ -45,10 +45,12 @@ pub enum StoreError {
     },
 }
 
-/// Keys and values of one model: per layer `[blocks, block_size, kv_heads, head_dim]`, twice.
+/// Keys and values of one model: per layer keys `[blocks, kv_heads, head_dim, block_size]` and values `[blocks,
+/// kv_heads, block_size, head_dim]`, as [`Plane`] wants them.
 #[derive(Debug)]
 pub struct KvStore {
-    width: usize,
+    kv_heads: usize,
+    head_dim: usize,
     blocks: u32,
     block_size: u32,
     layers: Vec<[Values; 2]>,
@@ -81,10 +83,21 @@ impl Values {
         }
     }
 
-    fn write(&mut self, at: usize, row: &[f32]) {
+    /// Writes values `step` apart.
+    fn write(&mut self, at: usize, step: usize, row: &[f32]) {
+        let end = at + (row.len() - 1) * step + 1;
         match self {
-            Self::F16(v) => v[at..at + row.len()].convert_from_f32_slice(row),
-            Self::F32(v) => v[at..at + row.len()].copy_from_slice(row),
+            Self::F16(v) if step == 1 => v[at..end].convert_from_f32_slice(row),
+            Self::F16(v) => {
+                let mut halves = [f16::ZERO; 64];
+                for (to, row) in v[at..end].chunks_mut(64 * step).zip(row.chunks(64)) {
+                    halves[..row.len()].convert_from_f32_slice(row);
+                    to.iter_mut().step_by(step).zip(halves).for_each(|(to, half)| *to = half);
+                }
+            }
+            Self::F32(v) => {
+                v[at..end].iter_mut().step_by(step).zip(row).for_each(|(to, &x)| *to = x);
+            }
         }
     }
 
@@ -120,16 +133,16 @@ impl KvStore {
         block_size: u32,
         cache: CacheType,
     ) -> Result<Self, StoreError> {
-        let width = lane.kv_heads as usize * lane.head_dim as usize;
+        let (kv_heads, head_dim) = (lane.kv_heads as usize, lane.head_dim as usize);
         let len = (blocks as usize)
             .checked_mul(block_size as usize)
-            .and_then(|slots| slots.checked_mul(width))
+            .and_then(|slots| slots.checked_mul(kv_heads * head_dim))
             .filter(|&len| len <= isize::MAX as usize / 8)
             .ok_or(StoreError::TooLarge { blocks, block_size })?;
         let layers = (0..lane.layers)
             .map(|_| Ok([Values::new(len, cache)?, Values::new(len, cache)?]))
             .collect::<Result<_, StoreError>>()?;
-        Ok(Self { width, blocks, block_size, layers })
+        Ok(Self { kv_heads, head_dim, blocks, block_size, layers })
     }
 
     /// Number of blocks.
@@ -155,29 +168,47 @@ impl KvStore {
     /// Writes one token's keys and values, `[kv_heads, head_dim]` each, rounded to the cache's
     /// type. `slot` counts from the start of the store: block × block size + slot in the block.
     pub fn write(&mut self, layer: usize, slot: usize, k: &[f32], v: &[f32]) {
-        let at = slot * self.width;
+        let (size, dim) = (self.block_size as usize, self.head_dim);
+        let (block, slot) = (slot / size, slot % size);
         let [keys, values] = &mut self.layers[layer];
-        keys.write(at, k);
-        values.write(at, v);
+        for (head, (k, v)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
+            let piece = (block * self.kv_heads + head) * dim * size;
+            keys.write(piece + slot, size, k);
+            values.write(piece + slot * dim, 1, v);
+        }
     }
 
     /// Copies blocks, then moves slots, in the order given.
     pub fn relocate(&mut self, copies: &[BlockCopy], moves: &[SlotMove]) {
-        let (size, width) = (self.block_size as usize, self.width);
-        let at = |block: u32, slot: u32| (block as usize * size + slot as usize) * width;
-        for plane in self.layers.iter_mut().flatten() {
-            for c in copies {
-                plane.copy(at(c.from.0, 0), at(c.to.0, 0), c.slots as usize * width);
-            }
-            for m in moves {
-                plane.copy(at(m.from_block.0, m.from_slot), at(m.to_block.0, m.to_slot), width);
+        for c in copies {
+            self.copy((c.from.0, 0), (c.to.0, 0), c.slots);
+        }
+        for m in moves {
+            self.copy((m.from_block.0, m.from_slot), (m.to_block.0, m.to_slot), 1);
+        }
+    }
+
+    /// Copies `slots` neighbouring slots, in all layers.
+    fn copy(&mut self, from: (u32, u32), to: (u32, u32), slots: u32) {
+        let (size, dim, slots) = (self.block_size as usize, self.head_dim, slots as usize);
+        for head in 0..self.kv_heads {
+            let piece = |block: u32| (block as usize * self.kv_heads + head) * dim * size;
+            let (from_piece, to_piece) = (piece(from.0), piece(to.0));
+            let (from_slot, to_slot) = (from.1 as usize, to.1 as usize);
+            for [keys, values] in &mut self.layers {
+                for d in 0..dim {
+                    let at = d * size;
+                    keys.copy(from_piece + at + from_slot, to_piece + at + to_slot, slots);
+                }
+                let (from, to) = (from_piece + from_slot * dim, to_piece + to_slot * dim);
+                values.copy(from, to, slots * dim);
             }
         }
     }
 
     /// Overwrites a block with NaN, so that reading it shows. For debug builds and tests.
     pub fn poison(&mut self, block: u32) {
-        let len = self.block_size as usize * self.width;
+        let len = self.block_size as usize * self.kv_heads * self.head_dim;
         for plane in self.layers.iter_mut().flatten() {
             plane.poison(block as usize * len, len);
         }

@@ -16,6 +16,9 @@ mod batch;
 mod budget;
 pub mod cli;
 mod constraint;
+mod cores;
+mod draft_head;
+mod draft_loader;
 mod draft_model;
 mod draft_policy;
 mod draft_tree;
@@ -35,6 +38,7 @@ mod loader;
 mod logprobs;
 mod memory;
 pub mod model;
+mod model_file;
 pub mod model_runner;
 mod protocol;
 mod random;
@@ -42,13 +46,17 @@ mod registry;
 mod request;
 pub mod runner;
 mod score;
+pub mod spans;
 mod step;
+pub mod svg;
 mod sync;
 pub mod text;
 mod verify;
 
 pub use async_engine::{AsyncEngine, AsyncError, EVENTS_BUFFERED, RequestStream};
 pub use constraint::RequestConstraint;
+pub use draft_head::{DraftHead, DraftHeadError};
+pub use draft_loader::{DraftParts, load_draft};
 pub use draft_model::DraftModel;
 pub use draft_policy::{DraftLength, DraftPolicy, Drafting, Draw, Tree};
 pub use engine::Engine;
@@ -59,11 +67,12 @@ pub use kv_store::CacheType;
 pub use load_error::LoadError;
 pub use load_options::{Backend, EngineOptions, LoadOptions};
 pub use loader::{
-    BLOCK_SIZE, DraftParts, Target, assemble, load, load_scorer, load_tokenizer, load_with,
+    BLOCK_SIZE, Target, assemble, load, load_scorer, load_target, load_tokenizer, load_with,
 };
 pub use logprobs::{
     Logprob, Logprobs, LogprobsMode, LogprobsOutput, TOP_LOGPROBS_MAX, TokenLogprob,
 };
+pub use model::DraftQuant;
 pub use model_runner::{CandleRunner, CpuRunner, RunOptions};
 pub use registry::{DrafterContext, Factory, Registry, RegistryError, verifier};
 pub use request::{

@@ -7,6 +7,7 @@ use redline_scheduler::ConfigError;
 use redline_spec::{DraftError, VerifyError};
 use thiserror::Error;
 
+use crate::draft_head::DraftHeadError;
 use crate::draft_policy::Tree;
 use crate::gguf::GgufError;
 use crate::hub::HubError;
@@ -62,6 +63,42 @@ pub enum LoadError {
         target: String,
         /// What is in the way.
         source: Unrelated,
+    },
+    /// The target's own weights are wanted as a draft, in a way that there is not.
+    #[error(
+        "`{draft}` is no drafter: the target's own weights draft as self:q4_0, self:q3_k or self:q2_k"
+    )]
+    NoSuchSelf {
+        /// What was asked for.
+        draft: String,
+    },
+    /// The target's own weights are to be re-quantised in two ways.
+    #[error("`{draft}` says by itself what it is re-quantised to (--draft-quant says it again)")]
+    QuantTwice {
+        /// The drafter.
+        draft: String,
+    },
+    /// A drafter without weights is to have smaller ones.
+    #[error("{what} takes a draft model, and `{drafter}` is none")]
+    NoWeights {
+        /// The drafter.
+        drafter: String,
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// The tokens that the draft's head is to keep.
+    #[error("the draft model `{draft}`")]
+    DraftHead {
+        /// The draft model.
+        draft: String,
+        /// What is wrong with them.
+        source: DraftHeadError,
+    },
+    /// A target that can't say all of its tokens.
+    #[error("the head of `{model}` has been cut: it can draft, but not be a target")]
+    CutTarget {
+        /// The model.
+        model: String,
     },
     /// No drafter or rule of that name.
     #[error(transparent)]

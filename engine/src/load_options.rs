@@ -1,14 +1,21 @@
 //! What can be said about an engine before there is one.
 
+use crate::draft_head::DraftHead;
 use crate::draft_policy::{DraftLength, Drafting, Draw, Tree};
+use crate::model::DraftQuant;
 
 /// Everything [`load`](crate::load) can be told. `..LoadOptions::default()` fills in the rest.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// Target: alias, path of a `.gguf`, or `hf:OWNER/REPO/FILE.gguf`.
     pub model: String,
-    /// Drafter: a name of the [`Registry`](crate::Registry) (`none`, `ngram`, an embedder's own), or a draft model.
+    /// Drafter: a name of the [`Registry`](crate::Registry) (`none`, `ngram`, an embedder's own), a draft model, or
+    /// `self:q4_0` (`q3_k`, `q2_k`): the target's own weights, re-quantised.
     pub draft: String,
+    /// What a draft model's matrices are re-quantised to that have more bits; `None`: none are.
+    pub draft_quant: Option<DraftQuant>,
+    /// The tokens that a draft model can say.
+    pub draft_head: DraftHead,
     /// Verification rule: `coupled`, `token`, `block` or `traversal`.
     pub verify: String,
     /// Draft tokens per round.
@@ -79,6 +86,8 @@ impl Default for LoadOptions {
         Self {
             model: "smollm2-135m".to_owned(),
             draft: "ngram".to_owned(),
+            draft_quant: None,
+            draft_head: DraftHead::Whole,
             verify: "coupled".to_owned(),
             length: DraftLength::Auto,
             tree: Tree::Chain,

@@ -3,35 +3,31 @@
 //! [`load`] goes from a model's name; [`assemble`] from parts that an embedder brings: its own runner, drafter
 //! or verifier. Everything that can be wrong with the combination is found here, before the first request.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use redline_kv_cache::{KvCache, KvConfig, LaneGeometry, MAX_LANES, blocks_within};
 use redline_scheduler::{Config, Scheduler};
-use redline_spec::{Drafter, Fill, Verifier, VocabMap};
-use tracing::warn;
+use redline_spec::{Drafter, Fill, Verifier};
 
 use crate::budget::Budget;
-use crate::draft_model::DraftModel;
-use crate::draft_policy::{DraftPolicy, Tree};
+use crate::draft_loader::load_draft;
+use crate::draft_policy::DraftPolicy;
 use crate::drafting::Drafters;
 use crate::engine::Engine;
 use crate::frontend::Frontend;
-use crate::gguf::Header;
 use crate::grammar::Grammars;
-use crate::hub::{self, TerminalProgress};
 use crate::load_error::LoadError;
 use crate::load_options::{Backend, EngineOptions, LoadOptions};
 use crate::memory::default_kv_bytes;
-use crate::model::load::FileSource;
-use crate::model::{Config as ModelConfig, LoadError as ModelError};
-use crate::model_runner::{CandleRunner, CpuRunner, RunOptions};
+use crate::model::DraftQuant;
+use crate::model::slim::Slim;
+use crate::model_file::{Machine, ModelFile};
 use crate::random::random_u64;
 use crate::registry::{DrafterContext, Registry, verifier};
 use crate::runner::ModelRunner;
 use crate::score::Scorer;
 use crate::step::{Core, Parts};
-use crate::text::{ChatTemplate, Mapping, Relation, Tokenizer, relate};
+use crate::text::{ChatTemplate, Tokenizer};
 use crate::verify::Verification;
 
 /// Tokens of a KV block: a multiple of 32, as paged flash attention needs, and the tile of the CPU's attention.
@@ -64,21 +60,29 @@ pub fn load(options: &LoadOptions) -> Result<Engine, LoadError> {
 /// [`LoadError`] names what can't be used.
 pub fn load_with(options: &LoadOptions, registry: &Registry) -> Result<Engine, LoadError> {
     let rule = verifier(&options.verify)?;
-    let target = open_target(options)?;
+    options.draft_model(registry)?;
+    let target = load_target(options)?;
     let drafter = match registry.make(&options.draft, &drafter_context(&target))? {
         Some(drafter) => drafter,
         None => {
-            let draft = open_draft(options, &target)?;
-            let drafter = draft.drafter(&options.draft, options.tree);
-            Some(Box::new(drafter) as Box<dyn Drafter>)
+            let draft = load_draft(options, &target)?;
+            Some(draft.drafter(&options.draft, options.tree))
         }
     };
     assemble(target, drafter, rule, options.drafting(), &options.engine)
 }
 
 /// The target by its name.
-pub(crate) fn open_target(options: &LoadOptions) -> Result<Target, LoadError> {
-    ModelFile::open(&options.model)?.target(options.backend, options.threads)
+///
+/// # Errors
+/// [`LoadError`] names what can't be used.
+pub fn load_target(options: &LoadOptions) -> Result<Target, LoadError> {
+    let file = ModelFile::open(&options.model)?;
+    let tokenizer = file.tokenizer()?;
+    let template = ChatTemplate::from_gguf(&file.header, &tokenizer)
+        .map_err(|source| LoadError::Template { path: file.path.clone(), source })?;
+    let machine = Machine { backend: options.backend, threads: options.threads };
+    Ok(Target { runner: file.runner(machine)?, tokenizer: Some(tokenizer), template })
 }
 
 /// What a drafter's factory may know.
@@ -88,53 +92,6 @@ pub(crate) fn drafter_context(target: &Target) -> DrafterContext<'_> {
         context_length: target.runner.info().context_length,
         tokenizer: target.tokenizer.as_ref(),
     }
-}
-
-/// A draft model, and what its tokens are to the target.
-pub struct DraftParts {
-    /// The model.
-    pub runner: Box<dyn ModelRunner>,
-    /// Leading entries that both vocabularies have, where a token has the same id in both.
-    pub shared: usize,
-    /// Which token is which, where ids differ.
-    pub map: Option<VocabMap>,
-}
-
-impl DraftParts {
-    /// The drafter, called `name`.
-    pub(crate) fn drafter(self, name: &str, tree: Tree) -> DraftModel {
-        let mut drafter = DraftModel::new(name, self.runner, self.shared);
-        if let Some(map) = self.map {
-            drafter = drafter.with_map(map);
-        }
-        if tree.branches() { drafter.with_trees() } else { drafter }
-    }
-}
-
-/// The draft model by its name.
-pub(crate) fn open_draft(options: &LoadOptions, target: &Target) -> Result<DraftParts, LoadError> {
-    let file = ModelFile::open(&options.draft)?;
-    let mut shared = target.runner.info().vocab_size;
-    let mut map = None;
-    // Before the weights are read: that may take a while.
-    if let Some(tokenizer) = &target.tokenizer {
-        let related = relate(&*file.tokenizer()?, tokenizer);
-        let related = related.map_err(|source| LoadError::Mismatch {
-            draft: options.draft.clone(),
-            target: options.model.clone(),
-            source,
-        })?;
-        match related {
-            Relation::Same(same) => shared = shared.min(same.shared),
-            Relation::Mapped(Mapping { map: found, common, draft, target }) => {
-                warn!(
-                    "the draft model has another vocabulary: {common} of its {draft} tokens are the target's, which has {target}"
-                );
-                map = Some(found);
-            }
-        }
-    }
-    Ok(DraftParts { runner: file.runner(options.backend, options.threads)?, shared, map })
 }
 
 /// An engine from its parts.
@@ -157,6 +114,9 @@ pub fn assemble(
         }
     }
     let info = target.runner.info().clone();
+    if info.logits != info.vocab_size {
+        return Err(LoadError::CutTarget { model: info.name });
+    }
     let max_model_len = options.max_model_len.unwrap_or(info.context_length);
     if max_model_len > info.context_length {
         let (asked, limit) = (max_model_len, info.context_length);
@@ -232,12 +192,6 @@ fn size_cache(
     Ok((blocks, block_bytes.saturating_mul(u64::from(blocks))))
 }
 
-/// Threads where nobody says: one per physical core that this process may use.
-fn physical_cores() -> usize {
-    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    num_cpus::get_physical().clamp(1, allowed)
-}
-
 /// The prefix index's hash key: random per process, so that nobody can prepare collisions.
 fn random_key() -> [u8; 32] {
     let mut key = [0; 32];
@@ -245,56 +199,6 @@ fn random_key() -> [u8; 32] {
         chunk.copy_from_slice(&random_u64().to_le_bytes());
     }
     key
-}
-
-/// A model file that has been found and whose header has been read.
-struct ModelFile {
-    path: PathBuf,
-    header: Header,
-    file: std::fs::File,
-}
-
-impl ModelFile {
-    fn open(name: &str) -> Result<Self, LoadError> {
-        let path = hub::resolve(name, &mut TerminalProgress::new())?;
-        match Header::open(&path) {
-            Ok((header, file)) => Ok(Self { path, header, file }),
-            Err(source) => Err(LoadError::Gguf { path, source }),
-        }
-    }
-
-    fn tokenizer(&self) -> Result<Arc<Tokenizer>, LoadError> {
-        Tokenizer::from_gguf(&self.header)
-            .map(Arc::new)
-            .map_err(|source| LoadError::Tokenizer { path: self.path.clone(), source })
-    }
-
-    fn runner(
-        self,
-        backend: Backend,
-        threads: Option<usize>,
-    ) -> Result<Box<dyn ModelRunner>, LoadError> {
-        let options =
-            RunOptions { threads: threads.unwrap_or_else(physical_cores), ..RunOptions::default() };
-        let Self { path, header, file } = self;
-        let made: Result<Box<dyn ModelRunner>, ModelError> = match backend {
-            Backend::Cpu => CpuRunner::load(&header, file, options).map(|r| Box::new(r) as _),
-            Backend::Candle => ModelConfig::from_header(&header).and_then(|config| {
-                let mut source = FileSource::new(&header, file);
-                let device = candle_core::Device::Cpu;
-                CandleRunner::build(config, &mut source, &device, options.cache)
-                    .map(|runner| Box::new(runner) as _)
-            }),
-        };
-        made.map_err(|source| LoadError::Model { path, source })
-    }
-
-    fn target(self, backend: Backend, threads: Option<usize>) -> Result<Target, LoadError> {
-        let tokenizer = self.tokenizer()?;
-        let template = ChatTemplate::from_gguf(&self.header, &tokenizer)
-            .map_err(|source| LoadError::Template { path: self.path.clone(), source })?;
-        Ok(Target { runner: self.runner(backend, threads)?, tokenizer: Some(tokenizer), template })
-    }
 }
 
 /// The tokenizer of a model, without its weights.
@@ -305,7 +209,7 @@ pub fn load_tokenizer(model: &str) -> Result<Arc<Tokenizer>, LoadError> {
     ModelFile::open(model)?.tokenizer()
 }
 
-/// A model for teacher forcing.
+/// A model for teacher forcing; its matrices re-quantised as those of a draft, if asked for.
 ///
 /// # Errors
 /// [`LoadError`] names what can't be used.
@@ -313,8 +217,14 @@ pub fn load_scorer(
     model: &str,
     backend: Backend,
     threads: Option<usize>,
+    quant: Option<DraftQuant>,
 ) -> Result<Scorer, LoadError> {
     let file = ModelFile::open(model)?;
     let tokenizer = file.tokenizer()?;
-    Ok(Scorer::new(file.runner(backend, threads)?, tokenizer))
+    let machine = Machine { backend, threads };
+    let runner = match quant {
+        None => file.runner(machine)?,
+        Some(_) => file.slim_runner(machine, Slim { quant, ..Slim::default() })?,
+    };
+    Ok(Scorer::new(runner, tokenizer))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use candle_core::Device;
 use redline_kv_cache::{BlockCopy, SlotMove};
 
+use crate::cores;
 use crate::gguf::Header;
 use crate::kernels::Level;
 use crate::kv_store::CacheType;
@@ -17,7 +18,7 @@ use crate::runner::{Batch, ModelInfo, ModelRunner, Rows, RunnerError};
 /// How a model is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunOptions {
-    /// Threads of the kernels.
+    /// Threads of the kernels; one per core that this process may use, unless said.
     pub threads: usize,
     /// Instruction set; `None` takes the best there is. All give the same bits.
     pub level: Option<Level>,
@@ -27,8 +28,7 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, level: None, cache: CacheType::F16 }
+        Self { threads: cores::physical(), level: None, cache: CacheType::F16 }
     }
 }
 
@@ -120,6 +120,7 @@ impl<O: Ops> Runner<O> {
         let info = ModelInfo {
             name: model.config.name.clone(),
             vocab_size: model.vocab,
+            logits: model.outputs,
             context_length: model.config.context,
             hidden_size: model.config.width,
             lane: ops.lane(&model.config),

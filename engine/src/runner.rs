@@ -38,8 +38,10 @@ pub trait ModelRunner: Send {
 pub struct ModelInfo {
     /// Name, for messages.
     pub name: String,
-    /// Entries of the vocabulary; a row of logits has as many.
+    /// Entries of the vocabulary: tokens that may be fed.
     pub vocab_size: usize,
+    /// Entries of a row of logits: as many, or fewer where a draft model's head was cut.
+    pub logits: usize,
     /// Positions the model was made for.
     pub context_length: usize,
     /// Size of its hidden rows.
@@ -210,7 +212,7 @@ impl Batch {
 /// What a batch gives back; the buffers are reused from step to step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rows {
-    /// Row-major `[want, vocab_size]`.
+    /// Row-major `[want, logits]`.
     pub logits: Vec<f32>,
     /// Row-major `[want, hidden_size]`: the last layer's output after the final norm. Filled if
     /// `keep_hidden`.
@@ -220,9 +222,9 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Logits of wanted row `i`.
-    pub fn row(&self, i: usize, vocab_size: usize) -> &[f32] {
-        self.logits.get(i * vocab_size..(i + 1) * vocab_size).unwrap_or_default()
+    /// Logits of wanted row `i`, of so many entries.
+    pub fn row(&self, i: usize, logits: usize) -> &[f32] {
+        self.logits.get(i * logits..(i + 1) * logits).unwrap_or_default()
     }
 }
 

@@ -2,13 +2,14 @@
 
 use redline_scheduler::{Outcome, Scheduler, StepPlan};
 use redline_spec::{
-    Law, LogitRows, Proposal, Round, RowError, Scratch, TargetRows, TokenId, Verdict, Verifier,
-    VerifyError,
+    Draws, Law, LogitRows, Proposal, Round, RowError, Scratch, TargetRows, TokenId, Verdict,
+    Verifier, VerifyError,
 };
 
 use crate::batch::RowMap;
 use crate::drafting::Drafters;
 use crate::error::RequestError;
+use crate::kernels::Level;
 use crate::live::{Live, LiveRequests};
 use crate::logprobs::Decided;
 use crate::runner::Rows;
@@ -22,14 +23,32 @@ struct UntilEnd<'a> {
     past_end: Law,
 }
 
-impl TargetRows for UntilEnd<'_> {
-    fn law(&mut self, node: Option<u32>) -> Result<&Law, RowError> {
+impl UntilEnd<'_> {
+    fn is_past_end(&self, node: Option<u32>) -> bool {
         let at = |index: u32| self.proposal.node(index);
         let mut path = std::iter::successors(node.and_then(at), |n| n.parent.and_then(at));
-        if path.any(|node| self.ends.contains(&node.token)) {
+        path.any(|node| self.ends.contains(&node.token))
+    }
+}
+
+impl TargetRows for UntilEnd<'_> {
+    fn law(&mut self, node: Option<u32>) -> Result<&Law, RowError> {
+        if self.is_past_end(node) {
             return Ok(&self.past_end);
         }
         self.rows.law(node)
+    }
+
+    fn coupled(
+        &mut self,
+        node: Option<u32>,
+        draws: &Draws,
+        position: u64,
+    ) -> Result<TokenId, RowError> {
+        if self.is_past_end(node) {
+            return Ok(self.past_end.argmax());
+        }
+        self.rows.coupled(node, draws, position)
     }
 }
 
@@ -54,7 +73,8 @@ pub(crate) struct Verification {
 
 impl Verification {
     pub(crate) fn new(rule: Box<dyn Verifier>, vocab: usize) -> Self {
-        Self { rule, vocab, scratch: Scratch::default(), verdict: Verdict::default() }
+        let scratch = Scratch::with_math(Level::detect().row_math());
+        Self { rule, vocab, scratch, verdict: Verdict::default() }
     }
 
     pub(crate) fn rule(&self) -> &dyn Verifier {

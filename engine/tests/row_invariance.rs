@@ -13,7 +13,7 @@ use redline::model_runner::{CpuRunner, RunOptions};
 use redline::runner::{Batch, ModelRunner, Rows, RunnerError};
 use redline_kv_cache::{BlockCopy, BlockId, SlotMove};
 
-const BLOCK: u32 = 16;
+const BLOCK: u32 = 32;
 
 fn options(threads: usize) -> RunOptions {
     RunOptions { threads, ..RunOptions::default() }
@@ -248,7 +248,7 @@ fn rows_that_make_no_sense_are_refused_by_name() {
     let mut rows = Rows::default();
     let mut refuse = |change: &dyn Fn(&mut Batch), said: &str| {
         let mut batch = Batch::default();
-        batch.push_seq(&straight(32));
+        batch.push_seq(&straight(64));
         for i in 0..3 {
             batch.push_row(1, i);
         }
@@ -271,9 +271,9 @@ fn rows_that_make_no_sense_are_refused_by_name() {
     refuse(
         &|b| {
             b.rows.push(redline::runner::Row {
-                position: 40,
-                slot: 40,
-                prefix: 41,
+                position: 70,
+                slot: 70,
+                prefix: 71,
                 ..Default::default()
             })
         },

@@ -1,7 +1,10 @@
 //! [`Builder`]: the only way to put drafts into a proposal.
 
-use crate::race::{coupled_race, coupled_top};
-use crate::{Choices, Law, Origin, Proposal, ProposalError, RoundDraws, Site, TokenId};
+use crate::process::{self, Position, Scratch, law};
+use crate::race::{NOBODY, coupled_race, coupled_top};
+use crate::{
+    Choices, DraftError, Law, LawError, Origin, Proposal, ProposalError, RoundDraws, Site, TokenId,
+};
 use std::ops::Range;
 
 /// How a verifier wants a drafter that has a law to draw from it.
@@ -83,16 +86,18 @@ impl<'a> Builder<'a> {
         let start = self.proposal.len() as u32;
         let origin = Origin::Sampled { replacement };
         let mut rest = None;
+        let mut drawn = None;
         for _ in 0..width.min(self.room()) {
-            let from = rest.as_ref().unwrap_or(&law);
-            let token = choices.pick(Site::draft(self.proposal.len() as u32), from);
-            self.proposal.attach(parent, token, origin);
-            if !replacement {
-                match from.without(token) {
+            if let Some(token) = drawn.filter(|_| !replacement) {
+                match rest.as_ref().unwrap_or(&law).without(token) {
                     Some(law) => rest = Some(law),
                     None => break,
                 }
             }
+            let from = rest.as_ref().unwrap_or(&law);
+            let token = choices.pick(Site::draft(self.proposal.len() as u32), from);
+            self.proposal.attach(parent, token, origin);
+            drawn = Some(token);
         }
         self.proposal.set_law(parent, law);
         Ok(start..self.proposal.len() as u32)
@@ -133,6 +138,31 @@ impl<'a> Builder<'a> {
         Ok(start..self.proposal.len() as u32)
     }
 
+    /// [`Builder::draw`] from the [`law`](crate::law()) of a row of logits, of which no more is worked out
+    /// than the mode needs.
+    ///
+    /// # Errors
+    /// As [`Builder::draw`]; [`DraftError::Law`] if the row is no law.
+    pub fn draw_row(
+        &mut self,
+        parent: Option<u32>,
+        row: (&[f32], &Position<'_>),
+        width: usize,
+        (mode, round): (DrawMode, &RoundDraws),
+        scratch: &mut Scratch,
+    ) -> Result<Range<u32>, DraftError> {
+        if mode != DrawMode::Shared {
+            let law = law(row.0, row.1, scratch)?;
+            return Ok(self.draw(parent, law, width, mode, round)?);
+        }
+        let start = self.proposal.len() as u32;
+        let places = width.min(self.room());
+        for (_, token) in self.race(parent, row, places, round, scratch)? {
+            self.shared(parent, token)?;
+        }
+        Ok(start..self.proposal.len() as u32)
+    }
+
     /// The tokens that [`Builder::draw`] would put below `parent` in a free mode, best first, each
     /// with how likely it is to be the accepted one, as far as the drafter can tell: they may be
     /// chosen among before they are added. Nothing is added. None in a sampling mode, whose
@@ -157,6 +187,45 @@ impl<'a> Builder<'a> {
                 by_margin(&race).take(width).collect()
             }
         }
+    }
+
+    /// [`Builder::prospects`] under the [`law`](crate::law()) of a row of logits, of which no more is worked
+    /// out than the mode needs.
+    ///
+    /// # Errors
+    /// [`LawError`] if the row is no law.
+    pub fn prospects_row(
+        &self,
+        parent: Option<u32>,
+        row: (&[f32], &Position<'_>),
+        width: usize,
+        (mode, round): (DrawMode, &RoundDraws),
+        scratch: &mut Scratch,
+    ) -> Result<Vec<(TokenId, f64)>, LawError> {
+        if mode != DrawMode::Shared {
+            let law = law(row.0, row.1, scratch)?;
+            let found = self.prospects(parent, &law, width, mode, round);
+            scratch.recycle(law);
+            return Ok(found);
+        }
+        let race = self.race(parent, row, width + RUNNERS_UP, round, scratch)?;
+        Ok(by_margin(&race).take(width).collect())
+    }
+
+    /// Who leads the race below `parent`, best first.
+    fn race(
+        &self,
+        parent: Option<u32>,
+        (logits, at): (&[f32], &Position<'_>),
+        places: usize,
+        round: &RoundDraws,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<(f64, TokenId)>, LawError> {
+        let position = round.base + u64::from(self.proposal.depth(parent));
+        let mut best = vec![NOBODY; places.min(logits.len())];
+        process::race(logits, at, scratch, (&round.draws, position), &mut best)?;
+        best.retain(|&place| place != NOBODY);
+        Ok(best)
     }
 
     fn free(

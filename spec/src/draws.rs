@@ -62,6 +62,20 @@ pub(crate) struct GroupNoise {
     pub(crate) winner: TokenId,
 }
 
+impl GroupNoise {
+    pub(crate) fn new(group: u32, words: [u64; 2]) -> Self {
+        Self {
+            least: standard_exponential(words[0]) / f64::from(GROUP),
+            winner: group * GROUP + (words[1] as u32 >> 26),
+        }
+    }
+
+    /// At most `least`, but for rounding: −ln(1 − v) is above v.
+    pub(crate) fn floor(words: [u64; 2]) -> f64 {
+        half_step(words[0]) / f64::from(GROUP)
+    }
+}
+
 impl Draws {
     /// A number in [0, 1) with 53 random bits. `base` below 2^56.
     #[must_use]
@@ -99,11 +113,14 @@ impl Draws {
     }
 
     pub(crate) fn group_noise(&self, position: u64, group: u32) -> GroupNoise {
+        GroupNoise::new(group, self.group_words(position, group))
+    }
+
+    /// The random bits of a group's noise, for [`GroupNoise::new`].
+    #[inline(always)]
+    pub(crate) fn group_words(&self, position: u64, group: u32) -> [u64; 2] {
         let words = self.block(STREAM_GROUP, position, group);
-        GroupNoise {
-            least: standard_exponential(join(words[0], words[1])) / f64::from(GROUP),
-            winner: group * GROUP + (words[2] >> 26),
-        }
+        [join(words[0], words[1]), u64::from(words[2])]
     }
 
     /// The noise of one token, its group's being known.
@@ -118,6 +135,7 @@ impl Draws {
 
     /// Philox block: the seed is the key; counter = (index, low position, stream and high position,
     /// sample).
+    #[inline(always)]
     fn block(&self, stream: u32, position: u64, index: u32) -> [u32; 4] {
         debug_assert!(position < 1 << 56, "position {position} out of range");
         let high = (position >> 32) as u32 & 0x00FF_FFFF | stream << 24;
@@ -128,6 +146,7 @@ impl Draws {
 
 const TWO_POW_MINUS_53: f64 = 1.0 / (1_u64 << 53) as f64;
 
+#[inline(always)]
 fn join(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
@@ -136,8 +155,11 @@ fn join(low: u32, high: u32) -> u64 {
 /// bits are exact, v is never 0 nor 1, and small results, which win races, are as fine as 2^-53
 /// (a 24-bit uniform would cut the Gumbel tail near 17, inside what a large vocabulary reaches).
 pub(crate) fn standard_exponential(bits: u64) -> f64 {
-    let v = ((bits >> 12) as f64 + 0.5) * (2.0 * TWO_POW_MINUS_53);
-    -(-v).ln_1p()
+    -(-half_step(bits)).ln_1p()
+}
+
+fn half_step(bits: u64) -> f64 {
+    ((bits >> 12) as f64 + 0.5) * (2.0 * TWO_POW_MINUS_53)
 }
 
 /// The ratio test for u uniform in [0, 1). Without a division, so q = 0 needs no special case;
@@ -166,18 +188,34 @@ impl Choices for RoundDraws {
 }
 
 /// The token at which the summed law passes u, uniform in [0, 1). Never one outside the support.
+///
+/// Sums go by stretches of weights first, then through the one stretch that passes.
 pub(crate) fn pick(u: f64, law: &Law) -> TokenId {
+    let (ids, weights) = law.parts();
     let goal = u * law.total();
-    let mut sum = 0.0;
-    let mut last = law.argmax();
-    for (id, weight) in law.weighted() {
+    let mut before = 0.0;
+    let mut last = None;
+    for (start, stretch) in (0..).step_by(GROUP as usize).zip(weights.chunks(GROUP as usize)) {
+        let mass = crate::law::sum(stretch);
+        let passes = goal < before + mass;
+        if passes || mass > 0.0 {
+            last = Some((start, stretch, before));
+        }
+        if passes {
+            break;
+        }
+        before += mass;
+    }
+    let Some((start, stretch, mut sum)) = last else { return law.argmax() };
+    let mut found = 0;
+    for (index, &weight) in stretch.iter().enumerate().filter(|&(_, &weight)| weight > 0.0) {
         sum += weight;
-        last = id;
+        found = start + index;
         if goal < sum {
             break;
         }
     }
-    last
+    ids.map_or(found as TokenId, |ids| ids[found])
 }
 
 #[cfg(test)]
@@ -234,6 +272,35 @@ mod tests {
         assert!((sum / n - 1.0).abs() < 0.01, "{}", sum / n);
         assert!((square / n - 2.0).abs() < 0.05, "{}", square / n);
         assert!((product / n - 1.0).abs() < 0.02, "{}", product / n);
+    }
+
+    /// By stretches or token by token: with weights whose sums are exact it is the same token.
+    #[test]
+    fn pick_is_the_first_token_whose_sum_passes() {
+        for len in [1, 2, 63, 64, 65, 200, 1_000] {
+            // Quarters of powers of two, some of them zero; the largest is 1.
+            let weight = |i: usize| match i * 7 % 11 {
+                0..=3 => 0.0,
+                k => f64::powi(2.0, -(k as i32 % 5)) * ((i % 3 + 2) as f64 / 4.0),
+            };
+            let weights: Vec<f64> =
+                (0..len).map(|i| if i == len / 2 { 1.0 } else { weight(i) }).collect();
+            let ids: Vec<TokenId> = (0..len as TokenId).map(|i| 3 * i + 1).collect();
+            let laws = [Law::dense(weights.clone()), Law::sparse(ids, weights.clone())];
+            let [dense, sparse] = laws.map(Result::unwrap);
+            for step in 0..4_096 {
+                let u = f64::from(step) / 4_096.0;
+                let (mut sum, mut expected) = (0.0, None);
+                for (i, w) in weights.iter().enumerate() {
+                    sum += w;
+                    if expected.is_none() && u * dense.total() < sum {
+                        expected = Some(i as TokenId);
+                    }
+                }
+                assert_eq!(Some(pick(u, &dense)), expected);
+                assert_eq!(Some(pick(u, &sparse)), expected.map(|i| 3 * i + 1));
+            }
+        }
     }
 
     #[test]

@@ -101,19 +101,18 @@ impl Law {
         ids: Option<Vec<TokenId>>,
         mut weights: Vec<f64>,
     ) -> Result<Self, LawError> {
-        let mut top = 0.0;
-        for (index, &value) in weights.iter().enumerate() {
-            // One comparison rejects NaN, infinities and negatives; which it was is told apart
-            // below.
-            if !(0.0..f64::INFINITY).contains(&value) {
-                let token = ids.as_ref().map_or(index as TokenId, |ids| ids[index]);
-                return Err(if value < 0.0 && value.is_finite() {
-                    LawError::Negative { token, value }
-                } else {
-                    LawError::NotFinite { token, value }
-                });
-            }
-            top = if value > top { value } else { top };
+        // One comparison rejects NaN, infinities and negatives; which it was is told apart below.
+        let is_weight = |value: f64| (0.0..f64::INFINITY).contains(&value);
+        let (top, fine) = highest(&weights, is_weight);
+        if !fine {
+            let index = weights.iter().position(|&value| !is_weight(value)).unwrap_or_default();
+            let (value, token) =
+                (weights[index], ids.as_ref().map_or(index as TokenId, |ids| ids[index]));
+            return Err(if value < 0.0 && value.is_finite() {
+                LawError::Negative { token, value }
+            } else {
+                LawError::NotFinite { token, value }
+            });
         }
         if top != 1.0 && top > 0.0 {
             weights.iter_mut().for_each(|w| *w /= top);
@@ -127,6 +126,11 @@ impl Law {
         let mode = ids.as_ref().map_or(mode as TokenId, |ids| ids[mode]);
         let total = sum(&weights);
         Ok(Self { ids, weights, total, mode })
+    }
+
+    /// A dense law of weights in [0, 1] with their sum and the first that is exactly 1.
+    pub(crate) fn weighed(weights: Vec<f64>, total: f64, mode: TokenId) -> Self {
+        Self { ids: None, weights, total, mode }
     }
 
     /// Probability of `id`; zero for any id the law does not hold.
@@ -210,21 +214,44 @@ impl Law {
     /// The law given that `token` is not drawn; `None` if nothing else can be.
     #[must_use]
     pub fn without(&self, token: TokenId) -> Option<Self> {
-        let (ids, weights) = self.weighted().filter(|&(id, _)| id != token).unzip();
-        Self::checked(Some(ids), weights).ok()
+        let (ids, mut weights) = (self.ids.clone(), self.weights.clone());
+        let index = match &ids {
+            None => token as usize,
+            Some(ids) => ids.binary_search(&token).unwrap_or(usize::MAX),
+        };
+        if let Some(weight) = weights.get_mut(index) {
+            *weight = 0.0;
+        }
+        Self::checked(ids, weights).ok()
     }
 }
 
+/// The largest of some values, 0 if there is none above, and whether `test` holds for each. In lanes that do not
+/// wait for each other.
+fn highest(values: &[f64], test: impl Fn(f64) -> bool) -> (f64, bool) {
+    let (chunks, rest) = values.as_chunks::<8>();
+    let (mut tops, mut fine) = ([0.0; 8], [true; 8]);
+    for chunk in chunks {
+        for lane in 0..8 {
+            let x = chunk[lane];
+            fine[lane] &= test(x);
+            tops[lane] = if x > tops[lane] { x } else { tops[lane] };
+        }
+    }
+    let top = tops.iter().chain(rest).fold(0.0, |a, &x| if x > a { x } else { a });
+    (top, !fine.contains(&false) && rest.iter().all(|&x| test(x)))
+}
+
 /// Sum in eight interleaved parts: one fixed order, in which the additions need not wait for each
-/// other.
+/// other. That of [`rowmath`](crate::rowmath), too.
 pub(crate) fn sum(weights: &[f64]) -> f64 {
     let mut parts = [0.0; 8];
-    let chunks = weights.chunks_exact(parts.len());
-    let rest: f64 = chunks.remainder().iter().sum();
+    let (chunks, rest) = weights.as_chunks::<8>();
     for chunk in chunks {
         parts.iter_mut().zip(chunk).for_each(|(part, w)| *part += w);
     }
-    parts.iter().sum::<f64>() + rest
+    parts.iter_mut().zip(rest).for_each(|(part, w)| *part += w);
+    parts.iter().sum()
 }
 
 #[cfg(test)]

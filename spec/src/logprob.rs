@@ -3,8 +3,8 @@
 //! Two laws can be meant: the model's own, before anything is done to it, and the one the token was
 //! drawn from. Either way the numbers come from the row the token was verified on.
 
-use crate::law::sum;
-use crate::process::largest;
+use crate::row::scan;
+use crate::rowmath::{Scale, bodies};
 use crate::{Law, LawError, TokenId, select};
 
 /// Natural-log probabilities at one position.
@@ -25,20 +25,21 @@ impl TokenLogprobs {
     /// # Errors
     /// [`LawError::NotFinite`] if any logit is NaN or +∞, [`LawError::NoMass`] if all are −∞.
     pub fn of_logits(logits: &[f32], token: TokenId, top: usize) -> Result<Self, LawError> {
-        let max = largest(logits)?;
+        let mut tops = Vec::new();
+        let max = scan(logits, &mut tops)?;
         if max == f32::NEG_INFINITY {
             return Err(LawError::NoMass);
         }
         // Against the largest, in f64: neither overflow nor a difference that f32 has rounded.
         let max = f64::from(max);
-        let weights: Vec<f64> = logits.iter().map(|&x| (f64::from(x) - max).exp()).collect();
-        let norm = sum(&weights).ln();
+        let mut weights = vec![0.0; logits.len()];
+        let norm = bodies::weights(logits, Scale { max, temperature: 1.0 }, &mut weights).ln();
         let of = |id: u32| {
             logits.get(id as usize).map_or(f64::NEG_INFINITY, |&x| f64::from(x) - max - norm)
         };
         let mut order = Vec::new();
         if top > 0 {
-            select::top_k(logits, top, &mut order);
+            select::top_k(logits, &tops, top, &mut order);
             order.sort_unstable_by(|&a, &b| select::by_rank(logits, a, b));
         }
         Ok(Self { logprob: of(token), top: order.into_iter().map(|id| (id, of(id))).collect() })

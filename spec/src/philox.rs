@@ -9,6 +9,7 @@ const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 
 /// The four words of block `counter` under `key`.
+#[inline(always)]
 pub(crate) fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let a = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);

@@ -1,8 +1,10 @@
 //! [`law()`]: from a row of logits to the law that is sampled.
 
 use crate::law::{Law, LawError};
-use crate::select;
-use crate::{Constraint, History, Sampling, TokenId, TokenMask};
+use crate::race;
+use crate::row::{Row, scan};
+use crate::rowmath::{Baseline, RowMath};
+use crate::{Constraint, Draws, History, Sampling, TokenId, TokenMask};
 
 /// Where a row stands: whose parameters, and which tokens come before the one it predicts.
 #[derive(Clone, Copy)]
@@ -19,10 +21,15 @@ pub struct Position<'a> {
 }
 
 /// Buffers that [`law()`] uses again from row to row.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scratch {
+    math: &'static dyn RowMath,
     logits: Vec<f32>,
+    tops: Vec<f32>,
     mask: TokenMask,
+    /// Of a race: bounds of the groups' weights, and their noise.
+    pub(crate) bounds: Vec<f64>,
+    pub(crate) noise: Vec<[u64; 2]>,
     pub(crate) order: Vec<u32>,
     spare_ids: Vec<Vec<TokenId>>,
     spare_weights: Vec<Vec<f64>>,
@@ -34,10 +41,42 @@ pub struct Scratch {
 /// Laws kept for reuse at most; more than a round needs at once is never held.
 const SPARES_MAX: usize = 64;
 
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::with_math(&Baseline)
+    }
+}
+
 impl Scratch {
+    /// Empty buffers; loops over whole rows by `math`.
+    #[must_use]
+    pub fn with_math(math: &'static dyn RowMath) -> Self {
+        Self {
+            math,
+            logits: Vec::new(),
+            tops: Vec::new(),
+            mask: TokenMask::default(),
+            bounds: Vec::new(),
+            noise: Vec::new(),
+            order: Vec::new(),
+            spare_ids: Vec::new(),
+            spare_weights: Vec::new(),
+            path: Vec::new(),
+            made: Vec::new(),
+        }
+    }
+
+    pub(crate) fn math(&self) -> &'static dyn RowMath {
+        self.math
+    }
+
     /// Takes the buffers of a law that is no longer needed.
     pub fn recycle(&mut self, law: Law) {
         let (ids, weights) = law.into_parts();
+        self.keep(ids, weights);
+    }
+
+    pub(crate) fn keep(&mut self, ids: Option<Vec<TokenId>>, weights: Vec<f64>) {
         if self.spare_weights.len() < SPARES_MAX {
             self.spare_weights.push(weights);
         }
@@ -82,67 +121,89 @@ impl Scratch {
 /// keeps all tokens tied with the k-th, here exactly k stay; temperatures below 1e-5 are greedy
 /// there.
 ///
+/// A weight is e^((x − max)/temperature), within an ulp, the same bits on every machine.
+///
 /// Cost for a vocabulary of V: greedy, one pass and no exponential; top-k, one pass and a
-/// selection; min-p, one pass; else V exponentials, and for top-p two more passes. Nothing sorts
-/// the vocabulary.
+/// selection; min-p, one pass; else V exponentials. Nothing sorts the vocabulary.
 ///
 /// # Errors
 /// [`LawError::NotFinite`] if any logit is NaN or +∞, banned or not, or becomes so;
 /// [`LawError::NoMass`] if every token is banned; [`LawError::Sampling`]; [`LawError::Constraint`].
 pub fn law(logits: &[f32], at: &Position<'_>, scratch: &mut Scratch) -> Result<Law, LawError> {
-    at.sampling.check_scalars()?;
-    let mut max = largest(logits)?;
-    let edited = edit(logits, at, scratch)?;
-    // The buffer is taken out so that the selection may use the rest of the scratch.
-    let buffer = std::mem::take(&mut scratch.logits);
-    let values = if edited { &buffer[..] } else { logits };
-    if edited {
-        max = largest(values)?;
-    }
-    let law = if max == f32::NEG_INFINITY {
-        Err(LawError::NoMass)
-    } else if at.sampling.is_greedy() {
-        Ok(point(values, max))
-    } else {
-        sampled(values, max, at.sampling, scratch)
-    };
-    scratch.logits = buffer;
-    law
+    with_row(logits, at, scratch, |row, scratch| row.law(scratch))
 }
 
-/// The largest value; an error if any is NaN or +∞. −∞ if there is nothing else.
-pub(crate) fn largest(values: &[f32]) -> Result<f32, LawError> {
-    const LANES: usize = 16;
-    // Lanes without dependence on each other: the compiler turns the loop into vector code.
-    let mut max = [f32::NEG_INFINITY; LANES];
-    let mut bad = [false; LANES];
-    let chunks = values.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            let x = chunk[lane];
-            bad[lane] |= not_a_logit(x);
-            max[lane] = if x > max[lane] { x } else { max[lane] };
+/// The race with the shared noise at `position` under the row's [`law()`], as [`race::run`] has it, for as many
+/// places as `best` has. Without truncation hardly any weight has to be known for it, nor the law.
+pub(crate) fn race(
+    logits: &[f32],
+    at: &Position<'_>,
+    scratch: &mut Scratch,
+    (draws, position): (&Draws, u64),
+    best: &mut [(f64, TokenId)],
+) -> Result<(), LawError> {
+    with_row(logits, at, scratch, |row, scratch| {
+        if row.is_whole() {
+            race::run_row(&row, scratch, (draws, position), best);
+        } else {
+            let law = row.law(scratch)?;
+            race::run(&law, draws, position, best);
+            scratch.recycle(law);
         }
-    }
-    if bad.contains(&true) || rest.iter().any(|&x| not_a_logit(x)) {
-        let at = values.iter().position(|&x| not_a_logit(x)).unwrap_or_default();
-        return Err(LawError::NotFinite { token: at as TokenId, value: f64::from(values[at]) });
-    }
-    Ok(max.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &x| if x > a { x } else { a }))
+        Ok(())
+    })
 }
 
-fn not_a_logit(x: f32) -> bool {
-    x.is_nan() || x == f32::INFINITY
+/// Checks and edits a row, and hands it over.
+fn with_row<T>(
+    logits: &[f32],
+    at: &Position<'_>,
+    scratch: &mut Scratch,
+    then: impl FnOnce(Row<'_>, &mut Scratch) -> Result<T, LawError>,
+) -> Result<T, LawError> {
+    at.sampling.check_scalars()?;
+    // The buffers are taken out so that the rest of the scratch may be used beside them.
+    let (mut buffer, mut tops) =
+        (std::mem::take(&mut scratch.logits), std::mem::take(&mut scratch.tops));
+    let row = prepare(logits, at, (&mut buffer, &mut tops), &mut scratch.mask);
+    let done = row.and_then(|row| then(row, scratch));
+    (scratch.logits, scratch.tops) = (buffer, tops);
+    done
 }
 
-/// Bias, constraint and penalties, into `scratch.logits`. False if there is nothing to do.
-fn edit(logits: &[f32], at: &Position<'_>, scratch: &mut Scratch) -> Result<bool, LawError> {
-    let penalised = at.sampling.has_penalties();
-    if at.sampling.logit_bias.is_empty() && at.constraint.is_none() && !penalised {
-        return Ok(false);
+fn prepare<'a>(
+    logits: &'a [f32],
+    at: &Position<'a>,
+    (buffer, tops): (&'a mut Vec<f32>, &'a mut Vec<f32>),
+    mask: &mut TokenMask,
+) -> Result<Row<'a>, LawError> {
+    // What is not finite stays so through bias and penalties. A ban would hide it.
+    if !is_edited(at) {
+        let max = scan(logits, tops)?;
+        return Row::new(logits, (tops, max), at.sampling);
     }
-    let values = &mut scratch.logits;
+    if at.constraint.is_some() {
+        scan(logits, tops)?;
+    }
+    edit(logits, at, buffer, mask)?;
+    match scan(buffer, tops) {
+        Ok(max) => Row::new(buffer, (tops, max), at.sampling),
+        // The row's own fault is named before one of its edits.
+        Err(error) => scan(logits, tops).and(Err(error)),
+    }
+}
+
+fn is_edited(at: &Position<'_>) -> bool {
+    !at.sampling.logit_bias.is_empty() || at.constraint.is_some() || at.sampling.has_penalties()
+}
+
+/// Bias, constraint and penalties.
+fn edit(
+    logits: &[f32],
+    at: &Position<'_>,
+    values: &mut Vec<f32>,
+    mask: &mut TokenMask,
+) -> Result<(), LawError> {
     values.clear();
     values.extend_from_slice(logits);
     for &(token, bias) in &at.sampling.logit_bias {
@@ -150,16 +211,16 @@ fn edit(logits: &[f32], at: &Position<'_>, scratch: &mut Scratch) -> Result<bool
             *value += bias;
         }
     }
-    if penalised {
+    if at.sampling.has_penalties() {
         penalise(values, at);
     }
     if let Some(constraint) = at.constraint {
-        scratch.mask.reset(logits.len());
-        constraint.mask(&mut scratch.mask)?;
+        mask.reset(logits.len());
+        constraint.mask(mask)?;
         // A ban is −∞, which no bias or penalty changes: it may as well come last.
-        scratch.mask.apply(values);
+        mask.apply(values);
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Penalties over the committed counts and, on top, the draft path.
@@ -188,61 +249,4 @@ fn penalise_one(values: &mut [f32], sampling: &Sampling, token: TokenId, output:
         *value -= sampling.frequency_penalty as f32 * output as f32;
         *value -= sampling.presence_penalty as f32;
     }
-}
-
-/// Greedy: the point at the first of the largest values.
-fn point(values: &[f32], max: f32) -> Law {
-    let token = values.iter().position(|&x| x == max).unwrap_or_default() as TokenId;
-    Law::point(token)
-}
-
-/// Temperature above zero: min-p, top-k and top-p, from whichever of them spares the most work.
-fn sampled(
-    values: &[f32],
-    max: f32,
-    sampling: &Sampling,
-    scratch: &mut Scratch,
-) -> Result<Law, LawError> {
-    let max = f64::from(max);
-    let weight = |x: f32| ((f64::from(x) - max) / sampling.temperature).exp();
-    let mut weights = scratch.weights();
-    let top_k = sampling.top_k as usize;
-    // Min-p and top-k both keep a prefix of the tokens by likelihood, whichever comes first.
-    let ids = if top_k > 0 && top_k < values.len() {
-        let mut ids = scratch.ids();
-        select::top_k(values, top_k, &mut scratch.order);
-        ids.extend(
-            scratch.order.iter().filter(|&&id| weight(values[id as usize]) >= sampling.min_p),
-        );
-        ids.sort_unstable();
-        weights.extend(ids.iter().map(|&id| weight(values[id as usize])));
-        Some(ids)
-    } else if sampling.min_p > 0.0 {
-        let mut ids = scratch.ids();
-        // Far below the threshold no exponential is needed; near it, the exact comparison decides.
-        let floor = max + sampling.temperature * (sampling.min_p.ln() - 1e-6) - 1e-6 * max.abs();
-        for (id, &x) in values.iter().enumerate() {
-            if f64::from(x) >= floor {
-                let w = weight(x);
-                if w >= sampling.min_p && w > 0.0 {
-                    ids.push(id as TokenId);
-                    weights.push(w);
-                }
-            }
-        }
-        Some(ids)
-    } else {
-        weights.extend(values.iter().map(|&x| weight(x)));
-        None
-    };
-    if sampling.top_p < 1.0 {
-        let mut kept = scratch.ids();
-        let mut masses = scratch.weights();
-        let from = (ids.as_deref(), &weights[..]);
-        select::top_p(from, sampling.top_p, &mut scratch.order, (&mut kept, &mut masses));
-        scratch.spare_weights.push(weights);
-        scratch.spare_ids.extend(ids);
-        return Law::scaled(Some(kept), masses);
-    }
-    Law::scaled(ids, weights)
 }

@@ -3,7 +3,9 @@
 //! Daliri, Musco, Suresh: "Coupling without communication and drafter-invariant speculative
 //! decoding", 2024 (arXiv 2408.07978), with `E = exp(−G)`: argmax of ln p + G is argmin of E/p.
 
-use crate::draws::{Draws, GROUP};
+use crate::draws::{Draws, GROUP, GroupNoise};
+use crate::process::Scratch;
+use crate::row::Row;
 use crate::{Law, TokenId};
 
 /// The token at `position` drawn from `law` with the shared noise: **the plain sampler** of the
@@ -13,7 +15,8 @@ use crate::{Law, TokenId};
 pub fn coupled_sample(law: &Law, draws: &Draws, position: u64) -> TokenId {
     let mut best = [NOBODY];
     run(law, draws, position, &mut best);
-    best.into_iter().find(|&place| place != NOBODY).map_or_else(|| law.argmax(), |(_, id)| id)
+    let [(_, first)] = best;
+    first
 }
 
 /// The `width` tokens of `law` that are first in the race at `position`, best first: the children
@@ -38,7 +41,7 @@ pub(crate) fn coupled_race(
 }
 
 /// A place in the race that nobody has taken: behind everyone.
-const NOBODY: (f64, TokenId) = (f64::INFINITY, TokenId::MAX);
+pub(crate) const NOBODY: (f64, TokenId) = (f64::INFINITY, TokenId::MAX);
 
 /// Runs the race for as many places as `best` has, all empty before, and leaves (score, id) in
 /// them, ascending.
@@ -46,7 +49,7 @@ const NOBODY: (f64, TokenId) = (f64::INFINITY, TokenId::MAX);
 /// A group of ids is skipped if its least noise over its largest weight is above the worst score
 /// kept: rounding is monotone, so no member could do better. The likeliest token runs first to make
 /// that bound tight at once; a vocabulary of 152 k costs about 2,400 blocks instead of 76 k.
-fn run(law: &Law, draws: &Draws, position: u64, best: &mut [(f64, TokenId)]) {
+pub(crate) fn run(law: &Law, draws: &Draws, position: u64, best: &mut [(f64, TokenId)]) {
     let Some(last) = best.len().checked_sub(1) else { return };
     let favourite = law.argmax();
     // The scaling of laws gives the likeliest token weight 1.
@@ -77,6 +80,54 @@ fn run(law: &Law, draws: &Draws, position: u64, best: &mut [(f64, TokenId)]) {
             for ids in ids.chunk_by(|a, b| a / GROUP == b / GROUP) {
                 members(ids[0] / GROUP, Some(ids), &weights[from..from + ids.len()]);
                 from += ids.len();
+            }
+        }
+    }
+}
+
+/// What bounds are moved by, up or down: far more than anything is rounded.
+const SLACK: f64 = 1.0 / (1_u64 << 40) as f64;
+
+/// [`run`] under the law of a row that is neither greedy nor truncated, without working it out: the same scores in the
+/// same places.
+///
+/// A group's largest weight is known from its largest logit, and its least noise is at least what the uniform
+/// number says that it is made from. Where these rule the group out not even the noise's logarithm is taken, in the
+/// others only tokens are weighed whose logit is near enough.
+pub(crate) fn run_row(
+    row: &Row<'_>,
+    scratch: &mut Scratch,
+    (draws, position): (&Draws, u64),
+    best: &mut [(f64, TokenId)],
+) {
+    let Some(last) = best.len().checked_sub(1) else { return };
+    let (scale, tops) = (row.scale(), row.tops());
+    let math = scratch.math();
+    let Scratch { bounds, noise, .. } = scratch;
+    bounds.resize(tops.len(), 0.0);
+    noise.resize(tops.len(), [0; 2]);
+    math.weights(tops, scale, bounds);
+    math.noise(draws, position, noise);
+    let favourite = row.argmax();
+    enter(best, (draws.exponential(position, favourite), favourite));
+    for ((group, &words), &top) in (0_u32..).zip(&*noise).zip(&*bounds) {
+        // Above the weight of every member, even where that is the smallest number there is.
+        let top = top * (1.0 + SLACK) + f64::MIN_POSITIVE;
+        if GroupNoise::floor(words) * (1.0 - SLACK) > best[last].0 * top {
+            continue;
+        }
+        let noise = GroupNoise::new(group, words);
+        if noise.least * (1.0 - SLACK) > best[last].0 * top {
+            continue;
+        }
+        let reach = scale.reach(noise.least / best[last].0);
+        for (id, &x) in (group * GROUP..).zip(row.group(group as usize)) {
+            if scale.distance(x) < reach || id == favourite {
+                continue;
+            }
+            let weight = scale.weight(x);
+            if weight > 0.0 && noise.least / weight <= best[last].0 {
+                enter(best, (draws.token_noise(position, id, noise) / weight, id));
             }
         }
     }

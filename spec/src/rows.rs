@@ -1,8 +1,9 @@
 //! [`TargetRows`]: the target's laws as a verifier asks for them.
 
 use crate::law::{Law, LawError};
-use crate::process::{Position, Scratch, law};
-use crate::{Constraint, History, Proposal, Sampling, TokenId};
+use crate::process::{self, Position, Scratch};
+use crate::race::NOBODY;
+use crate::{Constraint, Draws, History, Proposal, Sampling, TokenId, coupled_sample};
 use thiserror::Error;
 
 /// The target's rows of one round, read lazily: a verifier asks only for rows it needs, so a bad
@@ -14,6 +15,20 @@ pub trait TargetRows {
     /// # Errors
     /// [`RowError`] if the row is not a law; the request then fails with it.
     fn law(&mut self, node: Option<u32>) -> Result<&Law, RowError>;
+
+    /// The token that [`coupled_sample`] draws at `position` from the law of a row. Who can tell it
+    /// without the law may do so.
+    ///
+    /// # Errors
+    /// As [`TargetRows::law`].
+    fn coupled(
+        &mut self,
+        node: Option<u32>,
+        draws: &Draws,
+        position: u64,
+    ) -> Result<TokenId, RowError> {
+        Ok(coupled_sample(self.law(node)?, draws, position))
+    }
 }
 
 /// A target row that is not a law.
@@ -81,7 +96,12 @@ impl<'a> LogitRows<'a> {
         self
     }
 
-    fn make(&mut self, node: Option<u32>) -> Result<Law, RowError> {
+    /// What `then` makes of a row and the place it stands at.
+    fn at<T>(
+        &mut self,
+        node: Option<u32>,
+        then: impl FnOnce(&[f32], &Position<'_>, &mut Scratch) -> Result<T, LawError>,
+    ) -> Result<T, RowError> {
         let row = node.map_or(0, |n| n as usize + 1);
         let start = row.checked_mul(self.vocab);
         let logits = start
@@ -103,7 +123,7 @@ impl<'a> LogitRows<'a> {
             path: &self.path,
             constraint: forked.as_deref().or(self.constraint),
         };
-        law(logits, &at, self.scratch).map_err(bad)
+        then(logits, &at, self.scratch).map_err(bad)
     }
 }
 
@@ -112,12 +132,29 @@ impl TargetRows for LogitRows<'_> {
         let at = match self.made.iter().position(|(n, _)| *n == node) {
             Some(at) => at,
             None => {
-                let law = self.make(node)?;
+                let law = self.at(node, process::law)?;
                 self.made.push((node, law));
                 self.made.len() - 1
             }
         };
         Ok(&self.made[at].1)
+    }
+
+    fn coupled(
+        &mut self,
+        node: Option<u32>,
+        draws: &Draws,
+        position: u64,
+    ) -> Result<TokenId, RowError> {
+        if let Some((_, law)) = self.made.iter().find(|(made, _)| *made == node) {
+            return Ok(coupled_sample(law, draws, position));
+        }
+        self.at(node, |logits, at, scratch| {
+            let mut best = [NOBODY];
+            process::race(logits, at, scratch, (draws, position), &mut best)?;
+            let [(_, first)] = best;
+            Ok(first)
+        })
     }
 }
 

@@ -9,5 +9,6 @@ mod hostile;
 mod plan;
 mod rows;
 mod sampled_law;
+mod shortcuts;
 mod statistics;
 mod vocab;

@@ -145,6 +145,7 @@ impl Table {
         let info = ModelInfo {
             name: "table".to_owned(),
             vocab_size: vocab,
+            logits: vocab,
             context_length: context,
             hidden_size: 1,
             lane: LaneGeometry { layers: 1, kv_heads: 1, head_dim: 1, element_bytes: 4 },

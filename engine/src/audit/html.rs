@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::battery::FAMILY_ERROR;
 use super::plots::{counts, figure, law_plots, speed_section};
 use super::report::Report;
-use super::svg::{Plot, ticks};
 use super::verdict::{Verdict, p_text, size};
+use crate::svg::{self, Plot, ticks};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -15,8 +15,9 @@ impl Report {
     pub fn html(&self) -> String {
         let mut page = format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-             content=\"width=device-width\"><title>redline audit: {}</title><style>{STYLE}</style></head><body>\n",
-            escape(&self.model)
+             content=\"width=device-width\"><title>redline audit: {}</title><style>{}{STYLE}</style></head><body>\n",
+            escape(&self.model),
+            svg::STYLE
         );
         page += &self.head();
         page += &self.tests_section();

@@ -29,7 +29,6 @@ mod report;
 mod rounds;
 mod speed;
 mod subject;
-mod svg;
 mod theory;
 mod uniforms;
 mod verdict;

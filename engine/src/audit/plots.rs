@@ -4,7 +4,7 @@ use super::battery::FAMILY_ERROR;
 use super::fit;
 use super::report::LawView;
 use super::speed::SpeedPoint;
-use super::svg::{Plot, ticks};
+use crate::svg::{Plot, ticks};
 
 /// Histogram and distribution function of values that should be even.
 pub(super) fn law_plots(view: &LawView, how: &str) -> String {

@@ -92,9 +92,9 @@ impl Reader {
         self.capacity
     }
 
-    /// Entries of the model's vocabulary, padding included.
+    /// Entries of a row of logits, padding included.
     pub(super) fn width(&self) -> usize {
-        self.info.vocab_size
+        self.info.logits
     }
 
     /// The logits after `text[..i]` for each i of `after`, at most [`CHUNK`] of them. What it already holds of the
@@ -121,7 +121,7 @@ impl Reader {
 
     /// Row `i` of the last [`Self::read`].
     pub(super) fn logits(&self, i: usize) -> &[f32] {
-        self.rows.row(i, self.info.vocab_size)
+        self.rows.row(i, self.info.logits)
     }
 
     fn feed(&mut self, tokens: &[TokenId], wanted: bool) -> Result<(), RunnerError> {

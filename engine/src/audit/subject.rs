@@ -5,11 +5,12 @@ use redline_spec::{Drafter, TokenId, Verifier};
 use super::draft_laws::DraftLaws;
 use super::reader::{Reader, split};
 use super::rounds::{RoundLog, Watched};
+use crate::draft_loader::{DraftParts, load_draft};
 use crate::draft_policy::Drafting;
 use crate::engine::Engine;
 use crate::load_error::LoadError;
 use crate::load_options::{Backend, EngineOptions, LoadOptions};
-use crate::loader::{DraftParts, Target, assemble, drafter_context, open_draft, open_target};
+use crate::loader::{Target, assemble, drafter_context, load_target};
 use crate::registry::{Registry, verifier};
 
 /// A drafter to be audited.
@@ -76,7 +77,8 @@ impl Subject {
     /// [`LoadError`] names what can't be used.
     pub fn load(options: &LoadOptions, registry: &Registry) -> Result<Self, LoadError> {
         let rule = verifier(&options.verify)?;
-        let target = open_target(options)?;
+        options.draft_model(registry)?;
+        let target = load_target(options)?;
         let context = drafter_context(&target);
         let drafted = match registry.make(&options.draft, &context)? {
             Some(None) => Drafted::Nothing,
@@ -85,7 +87,7 @@ impl Subject {
                 Drafted::Drafter { drafter, probe }
             }
             None => {
-                let parts = open_draft(options, &target)?;
+                let parts = load_draft(options, &target)?;
                 Drafted::Model { name: options.draft.clone(), parts }
             }
         };
@@ -117,11 +119,11 @@ impl Subject {
             Drafted::Nothing => (None, DraftLaws::Unknown),
             Drafted::Drafter { drafter, probe } => (Some(drafter), DraftLaws::probe(probe)),
             Drafted::Model { name, parts } => {
-                let shared = parts.shared.min(parts.runner.info().vocab_size);
+                let shared = parts.shared.min(parts.runner.info().logits);
                 let (runner, reader) = split(parts.runner, longest);
                 let laws = DraftLaws::model(reader, shared, parts.map.clone());
                 let parts = DraftParts { runner: Box::new(runner), shared, map: parts.map };
-                (Some(Box::new(parts.drafter(&name, drafting.tree))), laws)
+                (Some(parts.drafter(&name, drafting.tree)), laws)
             }
         };
         let name = drafter.as_ref().map_or("none", |drafter| drafter.name()).to_owned();

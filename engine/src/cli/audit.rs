@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::fetch::fetch;
+use super::fetch::fetch_models;
 use super::interrupt::Interrupt;
 use super::options::{InputFile, ModelOptions, SamplingOptions, SpeculationOptions, parse_size};
 use super::prompts::read_prompts;
@@ -80,13 +80,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         make_dir(dir).map_err(Failure::Usage)?;
     }
     let interrupt = Interrupt::listen();
-    fetch(&args.model.model, &interrupt)?;
-    let registry = Registry::default();
-    if !registry.contains(&args.speculation.draft) {
-        fetch(&args.speculation.draft, &interrupt)
-            .map_err(|failure| failure.context("-d takes none, ngram or a draft model"))?;
-    }
-    let mut subject = Subject::load(&load_options(args), &registry).map_err(Failure::load)?;
+    let (options, registry) = (load_options(args), Registry::default());
+    fetch_models(&options, &registry, &interrupt)?;
+    let mut subject = Subject::load(&options, &registry).map_err(Failure::load)?;
     let prompts = own.unwrap_or_else(|| built_in(subject.has_template() && !args.raw));
     let mut progress = Progress { bar: None, interrupt };
     let report = audit(&mut subject, &prompts, &plan, &mut progress).map_err(|error| {
@@ -145,6 +141,8 @@ fn load_options(args: &Args) -> LoadOptions {
         backend: args.model.backend,
         threads: args.model.threads,
         draft: args.speculation.draft.clone(),
+        draft_quant: args.speculation.draft_quant,
+        draft_head: args.speculation.draft_head.clone(),
         verify: args.speculation.verify.clone(),
         length: args.speculation.length,
         tree: args.speculation.tree,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use super::Failure;
 use super::interrupt::Interrupt;
 use crate::hub::{self, Event, HubError, Progress, TerminalProgress};
+use crate::load_options::LoadOptions;
+use crate::registry::Registry;
 
 /// A progress bar that ends the pull when the user asks to stop.
 struct Interruptible<'a> {
@@ -26,6 +28,21 @@ impl Progress for Interruptible<'_> {
 pub(super) fn fetch(model: &str, interrupt: &Interrupt) -> Result<PathBuf, Failure> {
     let mut progress = Interruptible { bar: TerminalProgress::new(), interrupt };
     hub::resolve(model, &mut progress).map_err(|error| failure(error, interrupt))
+}
+
+/// The files of target and draft. What contradicts itself is refused before anything is fetched.
+pub(super) fn fetch_models(
+    options: &LoadOptions,
+    registry: &Registry,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let draft = options.draft_model(registry).map_err(Failure::load)?;
+    fetch(&options.model, interrupt)?;
+    if let Some(draft) = draft {
+        fetch(draft, interrupt)
+            .map_err(|failure| failure.context("-d takes none, ngram or a draft model"))?;
+    }
+    Ok(())
 }
 
 /// A terminal sends Ctrl-C to pip as well, which then fails in its own words: the user's wish counts for more.

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use super::fetch::fetch;
+use super::fetch::fetch_models;
 use super::interrupt::Interrupt;
 use super::options::{
     GrammarOptions, InputFile, LogprobsOptions, ModelOptions, SamplingOptions, SpeculationOptions,
@@ -107,12 +107,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     let lines = prompts(&args)?;
     let single = args.prompts.is_none();
     let interrupt = Interrupt::listen();
-    fetch(&args.model.model, &interrupt)?;
-    if !Registry::default().contains(&args.speculation.draft) {
-        fetch(&args.speculation.draft, &interrupt)
-            .map_err(|failure| failure.context("-d takes none, ngram or a draft model"))?;
-    }
-    let mut engine = load(&load_options(&args, lines.len())).map_err(Failure::load)?;
+    let options = load_options(&args, lines.len());
+    fetch_models(&options, &Registry::default(), &interrupt)?;
+    let mut engine = load(&options).map_err(Failure::load)?;
     let banned = engine.frontend().token_list(&args.ban).map_err(Failure::usage)?;
     if let Some(grammar) = &grammar {
         engine.frontend().grammar(grammar).map_err(Failure::usage)?;
@@ -209,6 +206,8 @@ fn load_options(args: &Args, prompts: usize) -> LoadOptions {
         backend: args.model.backend,
         threads: args.model.threads,
         draft: args.speculation.draft.clone(),
+        draft_quant: args.speculation.draft_quant,
+        draft_head: args.speculation.draft_head.clone(),
         verify: args.speculation.verify.clone(),
         length: args.speculation.length,
         tree: args.speculation.tree,

@@ -10,10 +10,12 @@ use clap::Args;
 use redline_spec::Sampling;
 
 use super::Failure;
+use crate::draft_head::DraftHead;
 use crate::draft_policy::{DraftLength, Draw, Tree};
 use crate::grammar::{GRAMMAR_BYTES_MAX, Grammar};
 use crate::load_options::Backend;
 use crate::logprobs::{Logprobs, LogprobsMode, TOP_LOGPROBS_MAX};
+use crate::model::DraftQuant;
 
 /// Which model, and how much of the machine it may use.
 #[derive(Args, Debug, Clone)]
@@ -24,7 +26,7 @@ pub struct ModelOptions {
     /// What computes the models
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     pub backend: Backend,
-    /// Threads of the kernels [default: one per physical core]
+    /// Threads of the kernels, at most one per core that may be used [default: one per physical core]
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub threads: Option<usize>,
 }
@@ -39,9 +41,18 @@ fn parse_threads(text: &str) -> Result<usize, String> {
 /// How drafts are made and verified.
 #[derive(Args, Debug, Clone)]
 pub struct SpeculationOptions {
-    /// Drafter: none, ngram, or a draft model (alias or file) that has the target's tokens or some of them
-    #[arg(short, long, default_value = "ngram", value_name = "none|ngram|MODEL")]
+    /// Drafter: none, ngram, a draft model (alias or file) that has the target's tokens or some of them, or the
+    /// target itself with fewer bits
+    #[arg(short, long, default_value = "ngram", value_name = "none|ngram|MODEL|self:q4_0")]
     pub draft: String,
+    /// Re-quantise a draft model's matrices that have more bits; those whose rows are no multiples of 256 become q4_0
+    #[arg(long, value_name = "q4_0|q3_k|q2_k")]
+    pub draft_quant: Option<DraftQuant>,
+    /// Tokens that a draft model can say: all, N (the marks that end texts and the lowest ids, which byte-pair
+    /// tokenizers give to what was frequent in training), or a file of ids. What comes out does not change; texts full of
+    /// other tokens get worse drafts
+    #[arg(long, default_value = "all", value_name = "all|N|FILE")]
+    pub draft_head: DraftHead,
     /// Verification rule: coupled gives the very tokens of plain decoding, the others the same law
     #[arg(long, default_value = "coupled", value_name = "coupled|token|block|traversal")]
     pub verify: String,

@@ -17,6 +17,7 @@ use super::options::{InputFile, ModelOptions};
 use super::prompts::read_lines;
 use super::{Failure, INTERRUPTED};
 use crate::loader::load_scorer;
+use crate::model::DraftQuant;
 use crate::score::{ScoreError, Scored, Scorer};
 
 /// Flags of `redline score`.
@@ -27,6 +28,9 @@ pub(super) struct Args {
     file: InputFile,
     #[command(flatten)]
     model: ModelOptions,
+    /// Re-quantise the model as `generate --draft-quant` does: what a draft loses by it
+    #[arg(long, value_name = "q4_0|q3_k|q2_k")]
+    draft_quant: Option<DraftQuant>,
     /// One {"id","token_ids","logprob","argmax","margin","perplexity"} object a line
     #[arg(long)]
     json: bool,
@@ -51,8 +55,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let lines = read(&args.file).map_err(Failure::Usage)?;
     let interrupt = Interrupt::listen();
     fetch(&args.model.model, &interrupt)?;
-    let mut scorer = load_scorer(&args.model.model, args.model.backend, args.model.threads)
-        .map_err(Failure::load)?;
+    let ModelOptions { model, backend, threads } = &args.model;
+    let mut scorer =
+        load_scorer(model, *backend, *threads, args.draft_quant).map_err(Failure::load)?;
     let mut out = BufWriter::new(std::io::stdout());
     let (mut nll, mut count) = (0.0, 0_usize);
     for (id, line) in &lines {

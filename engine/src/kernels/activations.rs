@@ -1,9 +1,9 @@
-//! Activations as linear layers without tiles take them: the codes of [`columns`](super::columns), row
+//! Activations as linear layers without tiles take them: the codes of [`quantise`](super::quantise), row
 //! by row; or floats.
 
-use super::columns::{EMPTY, quantise_sub};
 use super::isa::Isa;
-use super::pool::{Pool, share};
+use super::pool::{Part, Pool};
+use super::quantise::{EMPTY, SUBS, quantise};
 use super::unpack::{SCALES, SUB, SUPER};
 use super::{Level, disjoint::Disjoint};
 
@@ -18,11 +18,9 @@ pub(super) struct Block {
     /// Codes plus 128, in 1..=255; 128 stands for 0.
     pub(super) codes: [u8; SUPER],
     pub(super) scales: [f32; SCALES],
-    /// Sum of the 16 values that share an entry: what a weight's minimum is multiplied with.
-    pub(super) sums: [f32; SCALES],
 }
 
-const ZERO: Block = Block { codes: [128; SUPER], scales: [0.0; SCALES], sums: [0.0; SCALES] };
+const ZERO: Block = Block { codes: [128; SUPER], scales: [0.0; SCALES] };
 
 /// Activation rows, as they are and quantised.
 #[derive(Debug, Default)]
@@ -43,15 +41,14 @@ impl Activations {
         self.set_shape(x.len() / cols.max(1), cols);
         let (supers, rows) = (self.supers, self.rows);
         let blocks = Disjoint::new(&mut self.blocks[..rows * supers]);
-        let threads = if rows >= PARALLEL_ROWS { pool.threads() } else { 1 };
-        let part = |i: usize| {
-            for row in share(rows, 1, i, threads) {
+        let part = |part: Part| {
+            for row in part.share(rows, 1) {
                 // SAFETY: shares do not overlap, so each row's blocks go to one thread.
                 let blocks = unsafe { blocks.part(row * supers, supers) };
                 quantise_row(level, &x[row * cols..][..cols], blocks);
             }
         };
-        if threads == 1 { part(0) } else { pool.run(&part) }
+        if rows < PARALLEL_ROWS { part(Part::WHOLE) } else { pool.run(&part) }
     }
 
     /// Keeps rows as floats, for float weights.
@@ -81,15 +78,15 @@ impl Activations {
 }
 
 #[inline(always)]
-fn quantise_row_body<I: Isa>(_: I, x: &[f32], blocks: &mut [Block]) {
+fn quantise_row_body<I: Isa>(isa: I, x: &[f32], blocks: &mut [Block]) {
     for (x, block) in x.chunks(SUPER).zip(blocks) {
         if x.len() < SUPER {
             *block = ZERO;
         }
-        for (i, x) in x.chunks(SHARED).enumerate() {
-            let mut values = [0.0; SHARED];
-            values[..x.len()].copy_from_slice(x);
-            quantise_32(&mut values, block, i);
+        for (i, x) in x.chunks(SHARED * SUBS).enumerate() {
+            let mut values = [[0.0; SHARED]; SUBS];
+            values.as_flattened_mut()[..x.len()].copy_from_slice(x);
+            quantise_128(isa, &mut values, block, i * SUBS);
         }
     }
 }
@@ -98,15 +95,14 @@ super::level::dispatch! {
 }
 
 #[inline(always)]
-fn quantise_32(x: &mut [f32; SHARED], block: &mut Block, i: usize) {
-    let mut out = EMPTY;
-    quantise_sub(x, &mut out);
-    let codes = &mut block.codes.as_chunks_mut::<SHARED>().0[i];
-    for (to, code) in codes.iter_mut().zip(out.codes.as_flattened()) {
-        *to = code.cast_unsigned() ^ 0x80;
-    }
-    for (half, sum) in out.sums.into_iter().enumerate() {
-        block.scales[2 * i + half] = out.scale;
-        block.sums[2 * i + half] = out.scale * sum as f32;
+fn quantise_128<I: Isa>(isa: I, x: &mut [[f32; SHARED]; SUBS], block: &mut Block, first: usize) {
+    let mut all = [EMPTY; SUBS];
+    quantise(isa, x, &mut all);
+    for (i, out) in (first..).zip(&all) {
+        let codes = &mut block.codes.as_chunks_mut::<SHARED>().0[i];
+        for (to, code) in codes.iter_mut().zip(out.codes.as_flattened()) {
+            *to = code.cast_unsigned() ^ 0x80;
+        }
+        block.scales[2 * i..2 * i + 2].fill(out.scale);
     }
 }

@@ -3,28 +3,30 @@
 //! A row attends to logical positions `0..len`: `prefix` slots read through the block table, then
 //! its listed ancestors among the draft slots (itself last). Positions are reduced in tiles of 32
 //! **logical** positions: a tile's scores, its maximum, its weights and its weighted sum of V are
-//! computed in one fixed order, then folded into the running result. Where a position is stored
+//! computed in one fixed order, then folded into the running result ([`super::attention_fold`]). A tile is read
+//! once ([`super::attention_tile`]) for all heads and rows that share it. Where a position is stored
 //! (which block, a draft slot of a tree, a moved slot) never enters, so a row in a tree has the
 //! bits of the same row in a chain. K and V are read as stored, the row's own included.
 
 use std::ops::Range;
 
 use half::f16;
-use half::slice::HalfFloatSliceExt;
 
 use super::Level;
+use super::attention_fold::{Folding, Query};
+use super::attention_tile::KvTile;
 use super::disjoint::Disjoint;
-use super::dot::unroll;
 use super::isa::{Isa, LANES};
-use super::pool::{Pool, share};
-use super::vector::exp;
+use super::pool::Pool;
 
 /// Logical positions reduced together.
 pub const TILE: usize = 32;
 /// Rows of one sequence that share the reading of a tile.
 const ROWS: usize = 8;
 
-/// One layer's keys or values, `[blocks, block_size, kv_heads, head_dim]`.
+/// One layer's keys, `[blocks, kv_heads, head_dim, block_size]`, or values, `[blocks, kv_heads, block_size,
+/// head_dim]`: a head's part of a block is one piece, and scores of neighbouring positions are computed side
+/// by side.
 #[derive(Debug, Clone, Copy)]
 pub enum Plane<'a> {
     /// Half precision.
@@ -66,39 +68,41 @@ impl Sight {
         self.prefix + self.extras.len()
     }
 
-    /// Number of the slot of logical position `position`, in the whole cache.
+    /// Block of the cache, and slot in it, of logical position `position`.
     #[inline(always)]
-    fn slot(&self, position: usize, input: &Input<'_>) -> usize {
+    pub(super) fn place(&self, position: usize, input: &Input<'_>) -> (usize, usize) {
         let slot = match position.checked_sub(self.prefix) {
             None => position,
             Some(extra) => input.extras[self.extras.start + extra] as usize,
         };
         let size = input.shape.block_size;
-        input.tables[self.table.clone()][slot / size] as usize * size + slot % size
+        (input.tables[self.table.clone()][slot / size] as usize, slot % size)
     }
 }
 
 /// Buffers of one thread.
 #[derive(Debug, Default)]
 struct ThreadScratch {
-    /// A tile of K and V as f32, `[TILE, padded]`.
-    k: Vec<f32>,
-    v: Vec<f32>,
-    /// Per (row, head): running maximum, sum, and weighted V `[padded]`.
-    max: Vec<f32>,
-    sum: Vec<f32>,
-    acc: Vec<f32>,
-    /// A query head, padded.
-    q: Vec<f32>,
+    tile: KvTile,
+    folding: Folding,
+}
+
+/// Some neighbouring rows of one sequence, and one KV head.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    first: usize,
+    rows: usize,
+    kv_head: usize,
+    /// Work of all items before this one, and of one of its query heads.
+    before: usize,
+    work: usize,
 }
 
 /// Buffers kept from call to call.
 #[derive(Debug, Default)]
 pub struct Scratch {
     threads: Vec<ThreadScratch>,
-    /// (first row, rows, kv head) of each piece of work, and the work before it.
-    items: Vec<(usize, usize, usize)>,
-    before: Vec<usize>,
+    items: Vec<Item>,
 }
 
 /// What a call reads.
@@ -131,237 +135,110 @@ pub fn attention(
     out: &mut [f32],
     scratch: &mut Scratch,
 ) {
-    assert_eq!(out.len(), input.sights.len() * input.shape.heads * input.shape.head_dim);
-    plan(&input, scratch);
-    let (items, before) = (&scratch.items, &scratch.before);
-    let total = before.last().copied().unwrap_or(0);
+    let shape = input.shape;
+    assert_eq!(out.len(), input.sights.len() * shape.heads * shape.head_dim);
+    assert_eq!(input.q.len(), out.len());
+    let group = shape.heads / shape.kv_heads;
+    let total = plan(&input, group, &mut scratch.items);
+    let items = &scratch.items;
     scratch.threads.resize_with(pool.threads(), ThreadScratch::default);
-    let (parts, out) = (pool.threads(), Disjoint::new(out));
-    pool.run_each(&mut scratch.threads, |i, scratch| {
-        // Contiguous pieces of about equal work.
-        let cost = share(total, 1, i, parts);
-        for (item, &start) in items.iter().zip(before) {
-            if cost.contains(&start) {
-                one_item(level, &input, *item, &out, scratch);
+    let out = Disjoint::new(out);
+    let most = (items.len() * group).min(pool.threads());
+    pool.run_each(&mut scratch.threads[..most], |part, scratch| {
+        // Contiguous pieces of about equal work; an item may be shared, by query heads.
+        let cost = part.share(total, 1);
+        for item in items {
+            // A piece is whose its middle is.
+            let middle = |h: usize| item.before + h * item.work + item.work / 2;
+            let is_mine = |&h: &usize| cost.contains(&middle(h));
+            let mut heads = (0..group).filter(is_mine);
+            if let Some(start) = heads.next() {
+                let end = heads.next_back().unwrap_or(start) + 1;
+                one_item(level, &input, (item, start..end), &out, scratch);
             }
         }
     });
 }
 
-/// Cuts the rows into pieces: up to [`ROWS`] neighbouring rows of one sequence, one KV head.
-fn plan(input: &Input<'_>, scratch: &mut Scratch) {
-    scratch.items.clear();
-    scratch.before.clear();
+/// Cuts the rows into pieces: up to [`ROWS`] neighbouring rows of one sequence, one KV head. Gives the work.
+fn plan(input: &Input<'_>, group: usize, items: &mut Vec<Item>) -> usize {
+    items.clear();
     let (mut first, mut before) = (0, 0);
     for rows in input.sights.chunk_by(|a, b| a.seq == b.seq).flat_map(|rows| rows.chunks(ROWS)) {
         let work: usize = rows.iter().map(|r| r.len() + TILE).sum();
         for kv_head in 0..input.shape.kv_heads {
-            scratch.items.push((first, rows.len(), kv_head));
-            scratch.before.push(before);
-            before += work;
+            items.push(Item { first, rows: rows.len(), kv_head, before, work });
+            before += work * group;
         }
         first += rows.len();
     }
-    scratch.before.push(before);
+    before
 }
 
 #[inline(always)]
 fn one_item_body<I: Isa>(
     isa: I,
     input: &Input<'_>,
-    (first, rows, kv_head): (usize, usize, usize),
+    (item, heads): (&Item, Range<usize>),
     out: &Disjoint<'_, f32>,
     scratch: &mut ThreadScratch,
 ) {
     let shape = input.shape;
-    let (group, padded) = (shape.heads / shape.kv_heads, shape.head_dim.next_multiple_of(LANES));
-    let sights = &input.sights[first..first + rows];
-    reset(scratch, rows * group, padded);
+    let group = shape.heads / shape.kv_heads;
+    let sights = &input.sights[item.first..item.first + item.rows];
+    // Where the query of a row and a head starts, and the result.
+    let at = |row: usize, h: usize| {
+        ((item.first + row) * shape.heads + item.kv_head * group + h) * shape.head_dim
+    };
+    let ThreadScratch { tile, folding } = scratch;
+    folding.start(item.rows * heads.len(), shape.head_dim.next_multiple_of(LANES));
     let longest = sights.iter().map(Sight::len).max().unwrap_or(0);
     // The row whose prefix reaches furthest stands for all rows that see a tile through their
     // prefix.
     let furthest = sights.iter().max_by_key(|s| s.prefix);
     for start in (0..longest).step_by(TILE) {
-        let mut shared = false;
-        for (r, sight) in sights.iter().enumerate() {
-            let count = TILE.min(sight.len().saturating_sub(start));
-            if count == 0 {
-                continue;
+        let seen = |sight: &Sight| TILE.min(sight.len().saturating_sub(start));
+        let through_prefix = |sight: &Sight| start + seen(sight) <= sight.prefix;
+        let queries = |row: usize, sight: &Sight, folding: &mut Folding| {
+            for (i, h) in heads.clone().enumerate() {
+                let query =
+                    Query { at: at(row, h), slot: row * heads.len() + i, count: seen(sight) };
+                folding.queries.push(query);
             }
-            if start + count > sight.prefix {
-                read_tile(isa, input, kv_head, sight, start..start + count, scratch);
-                shared = false;
-            } else if let (false, Some(furthest)) = (shared, furthest) {
-                let end = (start + TILE).min(furthest.prefix);
-                read_tile(isa, input, kv_head, furthest, start..end, scratch);
-                shared = true;
+        };
+        folding.queries.clear();
+        for (row, sight) in sights.iter().enumerate() {
+            if seen(sight) > 0 && through_prefix(sight) {
+                queries(row, sight, folding);
             }
-            for h in 0..group {
-                let head = (first + r) * shape.heads + kv_head * group + h;
-                let q = &input.q[head * shape.head_dim..][..shape.head_dim];
-                fold_tile(isa, q, shape.scale, count, r * group + h, scratch);
+        }
+        if let (false, Some(furthest)) = (folding.queries.is_empty(), furthest) {
+            let end = (start + TILE).min(furthest.prefix);
+            tile.read(isa, input, item.kv_head, furthest, start..end);
+            folding.fold(isa, (input.q, shape.head_dim, shape.scale), tile);
+        }
+        for (row, sight) in sights.iter().enumerate() {
+            if seen(sight) > 0 && !through_prefix(sight) {
+                folding.queries.clear();
+                queries(row, sight, folding);
+                tile.read(isa, input, item.kv_head, sight, start..start + seen(sight));
+                folding.fold(isa, (input.q, shape.head_dim, shape.scale), tile);
             }
         }
     }
-    for r in 0..rows {
-        let at = ((first + r) * shape.heads + kv_head * group) * shape.head_dim;
-        // SAFETY: each (row, kv head) belongs to one item and each item to one thread; the group's
-        // heads are neighbours, so this is all that the item writes for the row.
-        let out = unsafe { out.part(at, group * shape.head_dim) };
-        for (h, out) in out.chunks_exact_mut(shape.head_dim).enumerate() {
-            let i = r * group + h;
-            let sum = scratch.sum[i];
-            for (out, &acc) in out.iter_mut().zip(&scratch.acc[i * padded..]) {
-                *out = acc / sum;
-            }
+    for row in 0..item.rows {
+        for (i, h) in heads.clone().enumerate() {
+            // SAFETY: each (row, head) belongs to one thread, and each is written once.
+            let out = unsafe { out.part(at(row, h), shape.head_dim) };
+            folding.result(row * heads.len() + i, out);
         }
     }
 }
 super::level::dispatch! {
     fn one_item(
         input: &Input<'_>,
-        item: (usize, usize, usize),
+        part: (&Item, Range<usize>),
         out: &Disjoint<'_, f32>,
         scratch: &mut ThreadScratch,
     ) = one_item_body
-}
-
-fn reset(scratch: &mut ThreadScratch, heads: usize, padded: usize) {
-    let fill = |v: &mut Vec<f32>, len: usize, x: f32| {
-        v.clear();
-        v.resize(len, x);
-    };
-    fill(&mut scratch.max, heads, f32::NEG_INFINITY);
-    fill(&mut scratch.sum, heads, 0.0);
-    fill(&mut scratch.acc, heads * padded, 0.0);
-    fill(&mut scratch.q, padded, 0.0);
-    // What is beyond the head's width stays zero; rows beyond `count` are never read.
-    if scratch.k.len() != TILE * padded {
-        fill(&mut scratch.k, TILE * padded, 0.0);
-        fill(&mut scratch.v, TILE * padded, 0.0);
-    }
-}
-
-/// Reads K and V of some logical positions of a row's sight into the scratch tile.
-#[inline(always)]
-fn read_tile<I: Isa>(
-    isa: I,
-    input: &Input<'_>,
-    kv_head: usize,
-    sight: &Sight,
-    positions: Range<usize>,
-    scratch: &mut ThreadScratch,
-) {
-    let shape = input.shape;
-    let padded = shape.head_dim.next_multiple_of(LANES);
-    let tile = scratch.k.chunks_exact_mut(padded).zip(scratch.v.chunks_exact_mut(padded));
-    for (position, (k, v)) in positions.zip(tile) {
-        let slot = sight.slot(position, input);
-        let at = (slot * shape.kv_heads + kv_head) * shape.head_dim;
-        read_row(isa, input.k, at, &mut k[..shape.head_dim]);
-        read_row(isa, input.v, at, &mut v[..shape.head_dim]);
-    }
-}
-
-#[inline(always)]
-fn read_row<I: Isa>(isa: I, plane: Plane<'_>, at: usize, to: &mut [f32]) {
-    match plane {
-        Plane::F32(from) => to.copy_from_slice(&from[at..at + to.len()]),
-        Plane::F16(from) => {
-            let from: &[u16] = from[at..at + to.len()].reinterpret_cast();
-            let (from, from_tail) = from.as_chunks::<LANES>();
-            let (to, to_tail) = to.as_chunks_mut::<LANES>();
-            for (from, to) in from.iter().zip(to) {
-                isa.store(isa.load_half(from), to);
-            }
-            for (&from, to) in from_tail.iter().zip(to_tail) {
-                *to = isa.half(from);
-            }
-        }
-    }
-}
-
-/// Folds the scratch tile's first `count` positions into running result `i` of a query head.
-#[inline(always)]
-fn fold_tile<I: Isa>(
-    isa: I,
-    q: &[f32],
-    scale: f32,
-    count: usize,
-    i: usize,
-    scratch: &mut ThreadScratch,
-) {
-    scratch.q[..q.len()].copy_from_slice(q);
-    let padded = scratch.q.len();
-    let mut weights = scores(isa, &scratch.q, scale, count, &scratch.k);
-    let halves = weights.as_chunks_mut::<LANES>().0;
-    let (low, high) = (isa.load(&halves[0]), isa.load(&halves[1]));
-    // A NaN score is no maximum; its weight is NaN, and so the row.
-    let old = scratch.max[i];
-    let max = isa.largest(isa.larger(low, isa.larger(high, isa.splat(old))));
-    let max_v = isa.splat(max);
-    isa.store(exp(isa, isa.sub(low, max_v)), &mut halves[0]);
-    isa.store(exp(isa, isa.sub(high, max_v)), &mut halves[1]);
-    weights[count..].fill(0.0);
-    let halves = weights.as_chunks::<LANES>().0;
-    let mass = isa.sum(isa.add(isa.load(&halves[0]), isa.load(&halves[1])));
-    let mut fade = [0.0; LANES];
-    isa.store(exp(isa, isa.sub(isa.splat(old), max_v)), &mut fade);
-    let fade = fade[0];
-    scratch.max[i] = max;
-    scratch.sum[i] = scratch.sum[i] * fade + mass;
-    let acc = &mut scratch.acc[i * padded..(i + 1) * padded];
-    for (c, acc) in acc.chunks_mut(4 * LANES).enumerate() {
-        let v = &scratch.v[4 * LANES * c..];
-        if acc.len() == 4 * LANES {
-            fold_values::<I, 4>(isa, &weights[..count], v, padded, fade, acc);
-        } else {
-            for (c, acc) in acc.chunks_mut(LANES).enumerate() {
-                fold_values::<I, 1>(isa, &weights[..count], &v[LANES * c..], padded, fade, acc);
-            }
-        }
-    }
-}
-
-/// `q · k * scale` of the tile's first `count` positions; minus infinity for the rest.
-#[inline(always)]
-fn scores<I: Isa>(isa: I, q: &[f32], scale: f32, count: usize, k: &[f32]) -> [f32; TILE] {
-    let mut out = [0.0; TILE];
-    let (q, k) = (q.as_chunks::<LANES>().0, k.as_chunks::<LANES>().0);
-    let size = q.len(); // vectors of a key
-    let fours = out.as_chunks_mut::<4>().0.iter_mut().zip(k.chunks_exact(4 * size));
-    for (out, k) in fours.take(count.div_ceil(4)) {
-        let mut acc = [isa.splat(0.0); 4];
-        for (c, q) in q.iter().enumerate() {
-            let v = isa.load(q);
-            unroll!(4, p, acc[p] = isa.fma(v, isa.load(&k[p * size + c]), acc[p]));
-        }
-        *out = isa.sums(acc);
-    }
-    for half in out.as_chunks_mut::<LANES>().0 {
-        isa.store(isa.mul(isa.load(half), isa.splat(scale)), half);
-    }
-    out[count..].fill(f32::NEG_INFINITY);
-    out
-}
-
-/// `acc = acc * fade + Σ weights[p] * v[p]` for `C` vectors, position after position.
-#[inline(always)]
-fn fold_values<I: Isa, const C: usize>(
-    isa: I,
-    weights: &[f32],
-    v: &[f32],
-    stride: usize,
-    fade: f32,
-    acc: &mut [f32],
-) {
-    let acc = acc.as_chunks_mut::<LANES>().0;
-    let fade = isa.splat(fade);
-    let mut sums = [fade; C];
-    unroll!(C, c, sums[c] = isa.mul(isa.load(&acc[c]), fade));
-    for (p, &weight) in weights.iter().enumerate() {
-        let (v, weight) = (v[p * stride..].as_chunks::<LANES>().0, isa.splat(weight));
-        unroll!(C, c, sums[c] = isa.fma(weight, isa.load(&v[c]), sums[c]));
-    }
-    unroll!(C, c, isa.store(sums[c], &mut acc[c]));
 }

@@ -16,6 +16,31 @@ struct Scene {
 }
 
 impl Scene {
+    fn size(&self) -> usize {
+        self.shape.block_size
+    }
+
+    /// Where dimension `d` of position `p`'s key (or value) of a KV head is.
+    fn key(&self, p: usize, head: usize, d: usize) -> usize {
+        let (block, dim) = (self.tables[p / self.size()] as usize, self.shape.head_dim);
+        ((block * 2 + head) * dim + d) * self.size() + p % self.size()
+    }
+
+    fn value(&self, p: usize, head: usize, d: usize) -> usize {
+        let (block, dim) = (self.tables[p / self.size()] as usize, self.shape.head_dim);
+        ((block * 2 + head) * self.size() + p % self.size()) * dim + d
+    }
+
+    /// Calls `f` with the places of all keys and values of a position, here and where `q` is stored.
+    fn places(&self, p: usize, q: usize, mut f: impl FnMut([usize; 2], [usize; 2])) {
+        for (head, d) in (0..2).flat_map(|head| (0..self.shape.head_dim).map(move |d| (head, d))) {
+            f(
+                [self.key(p, head, d), self.key(q, head, d)],
+                [self.value(p, head, d), self.value(q, head, d)],
+            );
+        }
+    }
+
     fn run(&self, level: Level, threads: usize) -> Vec<f32> {
         let mut out = vec![f32::NAN; self.q.len()];
         let input = Input {
@@ -36,38 +61,52 @@ impl Scene {
 /// Rows of a chain that ends at `len`: row `i` sees `len - rows + 1 + i` positions, over a shuffled
 /// block table.
 fn chain(head_dim: usize, len: usize, rows: usize) -> Scene {
-    let shape = Shape { heads: 6, kv_heads: 2, head_dim, block_size: 8, scale: 0.2 };
-    let blocks = len.div_ceil(8);
-    let values = |seed| {
-        Random(seed).vec(blocks * 8 * 2 * head_dim).into_iter().map(half::f16::from_f32).collect()
-    };
+    chain_in(8, head_dim, len, rows)
+}
+
+/// The same with blocks of a size. What is stored of a position does not depend on it.
+fn chain_in(size: usize, head_dim: usize, len: usize, rows: usize) -> Scene {
+    let shape = Shape { heads: 6, kv_heads: 2, head_dim, block_size: size, scale: 0.2 };
+    let blocks = len.div_ceil(size);
+    let all = blocks * size * 2 * head_dim;
     // 7 is coprime to the counts used, so that this is a permutation.
-    let tables = (0..blocks as u32).map(|b| b * 7 % blocks as u32).collect();
+    let tables: Vec<u32> = (0..blocks as u32).map(|b| b * 7 % blocks as u32).collect();
     let sight = |i| Sight { prefix: len - rows + 1 + i, extras: 0..0, table: 0..blocks, seq: 0 };
-    Scene {
+    let mut scene = Scene {
         shape,
-        k: values(1),
-        v: values(2),
+        k: vec![half::f16::NAN; all],
+        v: vec![half::f16::NAN; all],
         q: Random(3).vec(rows * 6 * head_dim),
         tables,
         extras: Vec::new(),
         sights: (0..rows).map(sight).collect(),
+    };
+    let mut random = Random(1);
+    for p in 0..len {
+        let values = random.vec(4 * head_dim);
+        for (i, pair) in values.as_chunks().0.iter().enumerate() {
+            let [k, v] = pair.map(half::f16::from_f32);
+            let (key, value) = (
+                scene.key(p, i / head_dim, i % head_dim),
+                scene.value(p, i / head_dim, i % head_dim),
+            );
+            (scene.k[key], scene.v[value]) = (k, v);
+        }
     }
+    scene
 }
 
 #[test]
 fn attention_is_softmax_of_scores() {
     for (head_dim, len, rows) in [(16, 1, 1), (64, 33, 3), (128, 100, 9), (20, 65, 2)] {
-        let scene = chain(head_dim, len, rows);
+        let scene = chain_in(if len == 65 { 8 } else { 32 }, head_dim, len, rows);
         let out = scene.run(Level::detect(), 2);
         for (r, sight) in scene.sights.iter().enumerate() {
             for h in 0..6 {
                 let q = &scene.q[(r * 6 + h) * head_dim..][..head_dim];
-                let at =
-                    |p: usize| ((scene.tables[p / 8] as usize * 8 + p % 8) * 2 + h / 3) * head_dim;
                 let score = |p: usize| -> f64 {
-                    let k = &scene.k[at(p)..][..head_dim];
-                    q.iter().zip(k).map(|(&q, k)| f64::from(q) * k.to_f64()).sum::<f64>() * 0.2
+                    let k = |d| scene.k[scene.key(p, h / 3, d)].to_f64();
+                    q.iter().enumerate().map(|(d, &q)| f64::from(q) * k(d)).sum::<f64>() * 0.2
                 };
                 let weights: Vec<f64> = (0..sight.prefix).map(|p| score(p).exp()).collect();
                 let mass: f64 = weights.iter().sum();
@@ -75,7 +114,7 @@ fn attention_is_softmax_of_scores() {
                     let exact: f64 = weights
                         .iter()
                         .enumerate()
-                        .map(|(p, w)| w * scene.v[at(p) + d].to_f64())
+                        .map(|(p, w)| w * scene.v[scene.value(p, h / 3, d)].to_f64())
                         .sum::<f64>()
                         / mass;
                     let ours = f64::from(out[(r * 6 + h) * head_dim + d]);
@@ -91,8 +130,8 @@ fn attention_is_softmax_of_scores() {
 
 #[test]
 fn attention_is_the_same_at_every_level_thread_count_and_row_count() {
-    for (head_dim, len, rows) in [(64, 77, 20), (128, 40, 9), (20, 65, 33)] {
-        let scene = chain(head_dim, len, rows);
+    for (size, head_dim, len, rows) in [(32, 64, 77, 20), (32, 128, 40, 9), (8, 20, 65, 33)] {
+        let scene = chain_in(size, head_dim, len, rows);
         let all = bits(&scene.run(Level::portable(), 1));
         for level in Level::available() {
             for threads in 1..=4 {
@@ -102,7 +141,7 @@ fn attention_is_the_same_at_every_level_thread_count_and_row_count() {
         // Each row alone.
         let width = 6 * head_dim;
         for r in 0..rows {
-            let mut one = chain(head_dim, len, rows);
+            let mut one = chain_in(size, head_dim, len, rows);
             one.sights = vec![scene.sights[r].clone()];
             one.q = scene.q[r * width..][..width].to_vec();
             assert_eq!(bits(&one.run(Level::detect(), 2)), all[r * width..][..width]);
@@ -113,42 +152,47 @@ fn attention_is_the_same_at_every_level_thread_count_and_row_count() {
 #[test]
 fn where_a_position_is_stored_does_not_matter() {
     let (head_dim, len) = (64, 70);
-    let chain_bits = {
-        let scene = chain(head_dim, len, 1);
-        bits(&scene.run(Level::detect(), 1))
-    };
-    // The last 40 positions are listed as ancestors and stored in the blocks in reverse.
-    for listed in [1, 5, 40] {
-        let mut scene = chain(head_dim, len, 1);
-        let straight = chain(head_dim, len, 1);
-        let row = 2 * head_dim;
-        let at = |slot: usize| (scene.tables[slot / 8] as usize * 8 + slot % 8) * row;
-        let (from, to): (Vec<usize>, Vec<usize>) =
-            (len - listed..len).map(|p| (at(p), at(2 * len - listed - 1 - p))).unzip();
-        for (&from, &to) in from.iter().zip(&to) {
-            scene.k[to..to + row].copy_from_slice(&straight.k[from..from + row]);
-            scene.v[to..to + row].copy_from_slice(&straight.v[from..from + row]);
+    let chain_bits = bits(&chain(head_dim, len, 1).run(Level::detect(), 1));
+    for size in [8, 16, 32, 64] {
+        let straight = chain_in(size, head_dim, len, 1);
+        assert_eq!(bits(&straight.run(Level::detect(), 1)), chain_bits, "blocks of {size}");
+        // The last positions are listed as ancestors and stored in the blocks in reverse.
+        for listed in [1, 5, 40] {
+            let mut scene = chain_in(size, head_dim, len, 1);
+            for p in len - listed..len {
+                straight.places(p, 2 * len - listed - 1 - p, |k, v| {
+                    scene.k[k[1]] = straight.k[k[0]];
+                    scene.v[v[1]] = straight.v[v[0]];
+                });
+            }
+            scene.extras = (len - listed..len).rev().map(|s| s as u32).collect();
+            scene.sights = vec![Sight {
+                prefix: len - listed,
+                extras: 0..listed,
+                table: scene.sights[0].table.clone(),
+                seq: 0,
+            }];
+            let out = bits(&scene.run(Level::detect(), 1));
+            assert_eq!(out, chain_bits, "{listed} listed, blocks of {size}");
         }
-        scene.extras = (len - listed..len).rev().map(|s| s as u32).collect();
-        scene.sights = vec![Sight {
-            prefix: len - listed,
-            extras: 0..listed,
-            table: scene.sights[0].table.clone(),
-            seq: 0,
-        }];
-        assert_eq!(bits(&scene.run(Level::detect(), 1)), chain_bits, "{listed} listed");
     }
 }
 
 #[test]
 fn what_a_row_does_not_see_does_not_matter() {
-    let mut scene = chain(64, 70, 3);
-    let clean = bits(&scene.run(Level::detect(), 1));
-    // Position 69 is seen by the last row only.
-    let at = (scene.tables[69 / 8] as usize * 8 + 69 % 8) * 2 * 64;
-    scene.v[at..at + 128].fill(half::f16::NAN);
-    scene.k[at..at + 128].fill(half::f16::NAN);
-    let out = bits(&scene.run(Level::detect(), 1));
-    assert_eq!(out[..2 * 6 * 64], clean[..2 * 6 * 64]);
-    assert!(out[2 * 6 * 64..].iter().all(|&x| f32::from_bits(x).is_nan()));
+    for size in [8, 32] {
+        let mut scene = chain_in(size, 64, 70, 3);
+        let clean = bits(&scene.run(Level::detect(), 1));
+        // Position 69 is seen by the last row only.
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        scene.places(69, 69, |k, v| {
+            keys.push(k[0]);
+            values.push(v[0]);
+        });
+        keys.into_iter().for_each(|at| scene.k[at] = half::f16::NAN);
+        values.into_iter().for_each(|at| scene.v[at] = half::f16::NAN);
+        let out = bits(&scene.run(Level::detect(), 1));
+        assert_eq!(out[..2 * 6 * 64], clean[..2 * 6 * 64]);
+        assert!(out[2 * 6 * 64..].iter().all(|&x| f32::from_bits(x).is_nan()));
+    }
 }

@@ -1,9 +1,6 @@
 //! Activations as tiles of weights take them: 8-bit codes with an f32 scale per 32 values, rows side
 //! by side.
 //!
-//! A scale per 32 rather than per 256 keeps an outlier from drowning its neighbours, and f32 scales
-//! add no rounding of their own.
-//!
 //! Inputs of few columns are kept in 16 bits: each row becomes two, the second one the rest that the
 //! codes of the first leave, and outputs are the sums of both. Small models are small enough to pay
 //! for it, and the noise of 8 bits shows in them.
@@ -12,27 +9,20 @@
 //! instruction takes of each row lie next to each other, so that a kernel for `M` rows reads
 //! everything at constant distances.
 
+use super::input::{Input, read, row_scales};
 use super::isa::Isa;
-use super::pool::{Pool, share};
+use super::pool::{Part, Pool};
+use super::quantise::{self, EMPTY, quantise};
 use super::tiles::{SUB, VECTORS};
 use super::{Level, disjoint::Disjoint};
 
 /// Sub-blocks that are quantised in one go.
 const SUBS: usize = 8;
-/// Rows from which on quantising is split over threads.
-const PARALLEL_ROWS: usize = 4;
+/// Values from which on quantising is split over threads.
+const PARALLEL: usize = 8192;
 
 /// Columns below which rows are kept in 16 bits.
 const NARROW: usize = 768;
-
-/// What one row's sub-block becomes.
-#[derive(Clone, Copy)]
-pub(super) struct Codes {
-    pub(super) codes: [[i8; 4]; VECTORS],
-    pub(super) scale: f32,
-    /// Of the first and the second 16.
-    pub(super) sums: [i32; 2],
-}
 
 /// Rows, quantised. Everything is indexed by block, sub-block, then row of the block.
 #[derive(Debug, Default)]
@@ -41,14 +31,18 @@ pub(super) struct Columns {
     rows: usize,
     pub(super) terms: usize,
     /// Sub-blocks, padded to whole tiles.
-    pub(super) subs: usize,
+    subs: usize,
     /// Rows of a block, at most.
     most: usize,
     codes: Vec<[[i8; 4]; VECTORS]>,
     scales: Vec<f32>,
     sums: Vec<f32>,
     halves: Vec<[i32; 2]>,
+    /// The first so many of `starts` are those of these rows.
+    prepared: usize,
     starts: Vec<Starts>,
+    /// What a norm multiplies each row by.
+    norms: Vec<f32>,
 }
 
 /// Where whole sums start so that an offset of the codes of weights is taken off.
@@ -67,24 +61,41 @@ pub(super) struct RowBlock<'a> {
     pub(super) scales: &'a [f32],
     /// What a minimum is multiplied with: sums of values. `[subs][M]`.
     pub(super) sums: &'a [f32],
-    /// What the whole sums start from: of a sub-block, or of its halves. `[subs][M]`.
+    /// What the whole sums start from: of a sub-block, or of its halves; anything where weights have no
+    /// offset. `[subs][M]`.
     pub(super) starts: &'a [[i32; 2]],
 }
 
+/// What threads quantise together: the rows, and where the parts go.
+struct Job<'a> {
+    input: &'a Input<'a>,
+    norms: &'a [f32],
+    cols: usize,
+    terms: usize,
+    rows: usize,
+    subs: usize,
+    blocks: usize,
+    codes: Disjoint<'a, [[i8; 4]; VECTORS]>,
+    scales: Disjoint<'a, f32>,
+    sums: Disjoint<'a, f32>,
+    halves: Disjoint<'a, [i32; 2]>,
+}
+
 impl Columns {
-    /// Takes the rows of `x` (row-major, `cols` wide). Each row's codes depend on that row alone.
-    /// Blocks have at most `most` rows.
+    /// Takes the rows of `input`, `cols` wide. Each row's codes depend on that row alone. Blocks have at
+    /// most `most` rows.
     pub(super) fn quantise(
         &mut self,
         level: Level,
         pool: &mut Pool,
-        x: &[f32],
+        input: &Input<'_>,
         (cols, most): (usize, usize),
     ) {
         let terms = if cols < NARROW { 2 } else { 1 };
-        let rows = x.len() / cols.max(1) * terms;
+        let rows = input.len() / cols.max(1) * terms;
         let subs = cols.div_ceil(2 * SUB) * 2;
         (self.rows, self.terms, self.subs, self.most) = (rows, terms, subs, most);
+        self.prepared = 0;
         let len = rows * subs;
         if self.codes.len() < len {
             self.codes.resize(len, [[0; 4]; VECTORS]);
@@ -92,76 +103,45 @@ impl Columns {
             self.sums.resize(len, 0.0);
             self.halves.resize(len, [0; 2]);
         }
-        let threads = if rows >= PARALLEL_ROWS { pool.threads() } else { 1 };
+        scales(level, input, cols, &mut self.norms);
         let blocks = self.block_count();
-        let parts = (
-            Disjoint::new(self.codes[..len].as_flattened_mut()),
-            Disjoint::new(&mut self.scales[..len]),
-            Disjoint::new(&mut self.sums[..len]),
-            Disjoint::new(&mut self.halves[..len]),
-        );
-        // Threads take sub-blocks, in whole super-blocks: all of them have a part of every row.
-        let part = |i: usize| {
-            let range = share(subs, SUBS, i, threads);
-            for block in 0..blocks {
-                let (first, count) = block_of(rows, terms, blocks, block);
-                for sub in range.clone().step_by(SUBS) {
-                    let width = SUBS.min(range.end - sub);
-                    let at = first * subs + sub * count;
-                    // SAFETY: each thread has the sub-blocks of its own range, in every block.
-                    let (codes, scales, sums, halves) = unsafe {
-                        let len = width * count;
-                        (
-                            parts.0.part(at * VECTORS, len * VECTORS),
-                            parts.1.part(at, len),
-                            parts.2.part(at, len),
-                            parts.3.part(at, len),
-                        )
-                    };
-                    for m in (0..count).step_by(terms) {
-                        let row = &x[(first + m) / terms * cols..][..cols];
-                        let row = &row[(sub * SUB).min(cols)..((sub + width) * SUB).min(cols)];
-                        let mut values = [[0.0; SUB]; SUBS];
-                        values.as_flattened_mut()[..row.len()].copy_from_slice(row);
-                        for m in m..m + terms {
-                            let mut all = [EMPTY; SUBS];
-                            quantise_subs(level, &mut values, &mut all);
-                            for (s, one) in all[..width].iter().enumerate() {
-                                let at = s * count + m;
-                                for (t, four) in one.codes.iter().enumerate() {
-                                    codes[(s * VECTORS + t) * count + m] = *four;
-                                }
-                                let sum = (one.sums[0] + one.sums[1]) as f32;
-                                scales[at] = one.scale;
-                                sums[at] = one.scale * sum;
-                                halves[at] = one.sums;
-                            }
-                        }
-                    }
-                }
-            }
+        let job = Job {
+            input,
+            norms: &self.norms,
+            cols,
+            terms,
+            rows,
+            subs,
+            blocks,
+            codes: Disjoint::new(&mut self.codes[..len]),
+            scales: Disjoint::new(&mut self.scales[..len]),
+            sums: Disjoint::new(&mut self.sums[..len]),
+            halves: Disjoint::new(&mut self.halves[..len]),
         };
-        if threads == 1 {
-            part(0)
-        } else {
-            pool.run(&part)
-        }
-        self.starts.clear();
+        // Threads take sub-blocks, in whole super-blocks: all of them have a part of every row.
+        let part = |part: Part| quantise_part(level, &job, part.share(subs, SUBS));
+        if input.len() < PARALLEL { part(Part::WHOLE) } else { pool.run(&part) }
     }
 
     /// Works out where sums start for weights of a kind: the offset of their codes, and whether halves
     /// of sub-blocks are summed apart.
     pub(super) fn prepare(&mut self, kind: (i32, bool)) {
-        if self.starts.iter().any(|starts| starts.kind == kind) {
+        let (offset, apart) = kind;
+        if offset == 0 || self.starts[..self.prepared].iter().any(|starts| starts.kind == kind) {
             return;
         }
-        let (offset, apart) = kind;
+        if self.starts.len() == self.prepared {
+            self.starts.push(Starts::default());
+        }
+        let starts = &mut self.starts[self.prepared];
+        self.prepared += 1;
+        starts.kind = kind;
+        starts.values.clear();
         let start = |&[a, b]: &[i32; 2]| match apart {
             true => [-offset * a, -offset * b],
             false => [-offset * (a + b), 0],
         };
-        let values = self.halves[..self.rows * self.subs].iter().map(start).collect();
-        self.starts.push(Starts { kind, values });
+        starts.values.extend(self.halves[..self.rows * self.subs].iter().map(start));
     }
 
     /// Blocks of rows: first row and number of rows each.
@@ -177,8 +157,8 @@ impl Columns {
     /// The block of `count` rows that starts at row `first`, for weights of a kind that is prepared.
     pub(super) fn block(&self, kind: (i32, bool), first: usize, count: usize) -> RowBlock<'_> {
         let (at, len) = (first * self.subs, count * self.subs);
-        let starts = self.starts.iter().find(|starts| starts.kind == kind);
-        let starts = starts.map_or(&[][..], |starts| &starts.values);
+        let starts = self.starts[..self.prepared].iter().find(|starts| starts.kind == kind);
+        let starts = starts.map_or(&self.halves, |starts| &starts.values);
         RowBlock {
             codes: self.codes[at..at + len].as_flattened(),
             scales: &self.scales[at..at + len],
@@ -194,51 +174,77 @@ fn block_of(rows: usize, terms: usize, blocks: usize, block: usize) -> (usize, u
     (at(block), at(block + 1) - at(block))
 }
 
-pub(super) const EMPTY: Codes = Codes { codes: [[0; 4]; VECTORS], scale: 0.0, sums: [0; 2] };
-
 #[inline(always)]
-fn quantise_subs_body<I: Isa>(_: I, values: &mut [[f32; SUB]; SUBS], out: &mut [Codes; SUBS]) {
-    for (values, out) in values.iter_mut().zip(out) {
-        quantise_sub(values, out);
+fn scales_body<I: Isa>(isa: I, input: &Input<'_>, cols: usize, scales: &mut Vec<f32>) {
+    row_scales(isa, input, cols, scales);
+}
+super::level::dispatch! {
+    fn scales(input: &Input<'_>, cols: usize, scales: &mut Vec<f32>) = scales_body
+}
+
+/// Some sub-blocks of all rows.
+#[inline(always)]
+fn quantise_part_body<I: Isa>(isa: I, job: &Job<'_>, range: std::ops::Range<usize>) {
+    for block in 0..job.blocks {
+        let (first, count) = block_of(job.rows, job.terms, job.blocks, block);
+        for sub in range.clone().step_by(SUBS) {
+            let subs = sub..(sub + SUBS).min(range.end);
+            // With constant counts, places are known distances apart.
+            macro_rules! counts {
+                ($($m:literal)*) => {
+                    $(if const { $m <= I::TILE_ROWS } {
+                        if count == $m {
+                            super_block::<I, $m>(isa, job, first, subs.clone());
+                        }
+                    })*
+                };
+            }
+            counts!(1 2 3 4 5 6 7 8);
+        }
     }
 }
 super::level::dispatch! {
-    /// Takes what the codes stand for off the values.
-    fn quantise_subs(values: &mut [[f32; SUB]; SUBS], out: &mut [Codes; SUBS]) = quantise_subs_body
+    fn quantise_part(job: &Job<'_>, range: std::ops::Range<usize>) = quantise_part_body
 }
 
-/// The largest magnitude, and 0, or NaN if any value is not finite: a NaN is no maximum, but makes the
-/// scale NaN, and so every output it reaches.
+/// Up to [`SUBS`] sub-blocks of the rows of a block.
 #[inline(always)]
-fn size(x: &[f32; SUB]) -> (f32, f32) {
-    let (mut largest, mut check) = (0.0f32, 0.0f32);
-    for &v in x {
-        largest = if v.abs() > largest { v.abs() } else { largest };
-        check += v * 0.0;
+fn super_block<I: Isa, const M: usize>(
+    isa: I,
+    job: &Job<'_>,
+    first: usize,
+    subs: std::ops::Range<usize>,
+) {
+    let (at, len) = (first * job.subs + subs.start * M, subs.len() * M);
+    // SAFETY: each thread has the sub-blocks of its own range, in every block.
+    let (codes, scales, sums, halves) = unsafe {
+        let codes = job.codes.part(at, len).as_flattened_mut();
+        (codes, job.scales.part(at, len), job.sums.part(at, len), job.halves.part(at, len))
+    };
+    let codes: &mut [[[[i8; 4]; M]; VECTORS]] = codes.as_chunks_mut::<M>().0.as_chunks_mut().0;
+    let scales: &mut [[f32; M]] = scales.as_chunks_mut().0;
+    let sums: &mut [[f32; M]] = sums.as_chunks_mut().0;
+    let halves: &mut [[[i32; 2]; M]] = halves.as_chunks_mut().0;
+    let (start, end) = ((subs.start * SUB).min(job.cols), (subs.end * SUB).min(job.cols));
+    let mut values = [[0.0; SUB]; SUBS];
+    for m in 0..M {
+        if m % job.terms == 0 {
+            let row = ((first + m) / job.terms, job.cols, start);
+            let to = &mut values.as_flattened_mut()[..end - start];
+            read(isa, (job.input, job.norms), row, to);
+            values.as_flattened_mut()[end - start..].fill(0.0);
+        }
+        for (i, values) in values.as_chunks_mut::<{ quantise::SUBS }>().0.iter_mut().enumerate() {
+            let (mut some, first) = ([EMPTY; quantise::SUBS], i * quantise::SUBS);
+            quantise(isa, values, &mut some);
+            for (s, one) in (first..codes.len()).zip(&some) {
+                for (to, four) in codes[s].iter_mut().zip(&one.codes) {
+                    to[m] = *four;
+                }
+                scales[s][m] = one.scale;
+                sums[s][m] = one.scale * (one.sums[0] + one.sums[1]) as f32;
+                halves[s][m] = one.sums;
+            }
+        }
     }
-    (largest, check)
-}
-
-/// Rounds to the nearest integer, ties to even, for |x| < 2^22, without leaving the vector unit.
-#[inline(always)]
-fn round(x: f32) -> i32 {
-    const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: adding it leaves the integer in the low bits
-    (x + MAGIC).to_bits().cast_signed().wrapping_sub(MAGIC.to_bits().cast_signed())
-}
-
-/// Takes what the codes stand for off the values.
-#[inline(always)]
-pub(super) fn quantise_sub(x: &mut [f32; SUB], out: &mut Codes) {
-    let (largest, check) = size(x);
-    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    let inverse = if inverse.is_finite() { inverse } else { 0.0 };
-    out.scale = largest / 127.0 + check;
-    let mut all = [0; SUB];
-    for ((all, code), v) in all.iter_mut().zip(out.codes.as_flattened_mut()).zip(x) {
-        *all = round(*v * inverse).clamp(-127, 127);
-        *code = *all as i8;
-        *v -= *all as f32 * out.scale;
-    }
-    let add = |half: &[i32]| half.iter().fold(0_i32, |sum, &q| sum.wrapping_add(q));
-    out.sums = [add(&all[..SUB / 2]), add(&all[SUB / 2..])];
 }

@@ -1,9 +1,8 @@
 //! The heart of a linear layer: unpacked weight rows times quantised activation rows.
 //!
-//! Per output element and super-block of 256: `acc += min * sums` (16 lanes; only formats with
-//! minimums), then for each group of 64 `acc += (exact integer products) * (weight scale *
-//! activation scale)`; at the end the 16 lanes are summed in one tree. The same operations in the
-//! same order whatever `R` and `N` are.
+//! Per output element and group of 64: `acc += (exact integer products) * (weight scale * activation
+//! scale)` in 16 lanes; at the end these are summed in one tree. The same operations in the same
+//! order whatever `R` and `N` are.
 
 use super::activations::{Activations, Block};
 use super::isa::{Isa, LANES};
@@ -37,7 +36,6 @@ type Acc<V, const R: usize> = [[V; WEIGHT_ROWS]; R];
 pub(super) fn dots<I: Isa, const R: usize>(
     isa: I,
     weights: &[Unpacked; WEIGHT_ROWS],
-    has_min: bool,
     ahead: &mut Ahead<'_>,
     x: &Activations,
     first: usize,
@@ -54,10 +52,6 @@ pub(super) fn dots<I: Isa, const R: usize>(
         unroll!(WEIGHT_ROWS, n, {
             let scale = isa.load(&weights[n].scales[s]);
             unroll!(R, r, scales[r][n] = isa.mul(scale, isa.load(&blocks[r].scales)));
-            if has_min {
-                let min = isa.load(&weights[n].mins[s]);
-                unroll!(R, r, acc[r][n] = isa.fma(min, isa.load(&blocks[r].sums), acc[r][n]));
-            }
         });
         let codes = [&weights[0].codes[s], &weights[1].codes[s]];
         if groups >= 4 * s + 4 {

@@ -44,6 +44,8 @@ pub(super) trait Isa: Copy {
     fn sums(self, v: [Self::V; 4]) -> [f32; 4];
     /// Largest lane by [`Isa::larger`], halves on halves.
     fn largest(self, v: Self::V) -> f32;
+    /// Four times [`Isa::largest`].
+    fn largests(self, v: [Self::V; 4]) -> [f32; 4];
 
     fn weights(self, codes: &[i8; GROUP]) -> Self::W;
     /// Lane `l`: the sum over `i` in `4l..4l+4` of `w[i] * (x[i] - 128)`, exact. No `x` is 0.
@@ -63,6 +65,10 @@ pub(super) trait Isa: Copy {
     fn add_whole(self, a: Self::N, b: Self::N) -> Self::N;
     /// Exact below 2^24.
     fn floats(self, n: Self::N) -> Self::V;
+    /// The integers in the low bits of `shifted - `[`ROUND`].
+    fn rounded(self, shifted: Self::V) -> Self::N;
+    /// Lanes of -127 to 127 as bytes.
+    fn narrow(self, n: Self::N) -> [i8; LANES];
     fn columns(self, x: &[u8; GROUP]) -> Self::U;
     /// `(a >> shift) & mask`, byte by byte; shift is at most 7.
     fn down(self, a: Self::U, shift: u32, mask: u8) -> Self::U;
@@ -76,16 +82,8 @@ pub(super) trait Isa: Copy {
     fn signed(self, x: &[u8; LANES]) -> Self::V;
     /// Asks for the line of memory at an address, which need not be anybody's.
     fn fetch(self, at: *const u8);
-
-    /// 32 bytes.
-    type B: Copy;
-    fn bytes(self, x: &[u8; 32]) -> Self::B;
-    /// `(a >> shift) & mask`, byte by byte; shift is at most 7.
-    fn field(self, a: Self::B, shift: u32, mask: u8) -> Self::B;
-    /// `a | (b << shift)`, byte by byte; `b << shift` fits a byte.
-    fn join(self, a: Self::B, b: Self::B, shift: u32) -> Self::B;
-    /// `a - offset`, as signed bytes.
-    fn codes(self, a: Self::B, offset: i8) -> [i8; 32];
+    /// The same for a line that is needed later: into the second cache.
+    fn fetch_far(self, at: *const u8);
 }
 
 /// Plain Rust: for machines without the instructions, and the twin the others are tested against.
@@ -185,6 +183,11 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
+    fn largests(self, v: [Self::V; 4]) -> [f32; 4] {
+        v.map(|v| self.largest(v))
+    }
+
+    #[inline(always)]
     fn weights(self, codes: &[i8; GROUP]) -> Self::W {
         *codes
     }
@@ -220,6 +223,17 @@ impl Isa for Portable {
     #[inline(always)]
     fn floats(self, n: Self::N) -> Self::V {
         n.map(|n| n as f32)
+    }
+
+    #[inline(always)]
+    fn rounded(self, shifted: Self::V) -> Self::N {
+        let start = ROUND.to_bits().cast_signed();
+        shifted.map(|x| x.to_bits().cast_signed().wrapping_sub(start))
+    }
+
+    #[inline(always)]
+    fn narrow(self, n: Self::N) -> [i8; LANES] {
+        n.map(|n| n as i8)
     }
 
     #[inline(always)]
@@ -261,27 +275,8 @@ impl Isa for Portable {
     #[inline(always)]
     fn fetch(self, _: *const u8) {}
 
-    type B = [u8; 32];
-
     #[inline(always)]
-    fn bytes(self, x: &[u8; 32]) -> Self::B {
-        *x
-    }
-
-    #[inline(always)]
-    fn field(self, a: Self::B, shift: u32, mask: u8) -> Self::B {
-        a.map(|a| a >> shift & mask)
-    }
-
-    #[inline(always)]
-    fn join(self, a: Self::B, b: Self::B, shift: u32) -> Self::B {
-        std::array::from_fn(|i| a[i] | b[i] << shift)
-    }
-
-    #[inline(always)]
-    fn codes(self, a: Self::B, offset: i8) -> [i8; 32] {
-        a.map(|a| a.cast_signed().wrapping_sub(offset))
-    }
+    fn fetch_far(self, _: *const u8) {}
 }
 
 /// IEEE half to single precision, exact; NaNs come out quiet, as from the processor's instruction.

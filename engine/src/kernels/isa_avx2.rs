@@ -181,6 +181,25 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn largests(self, v: [Self::V; 4]) -> [f32; 4] {
+        // SAFETY: `self` proves the instructions exist; both types of the transmute are 16 plain
+        // bytes.
+        unsafe {
+            let four = |v: Self::V| {
+                let eight = _mm256_max_ps(v.0, v.1);
+                _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight))
+            };
+            let (a, b, c, d) = (four(v[0]), four(v[1]), four(v[2]), four(v[3]));
+            // As in `sums`.
+            let ab = _mm_max_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a));
+            let cd = _mm_max_ps(_mm_movelh_ps(c, d), _mm_movehl_ps(d, c));
+            let even = _mm_shuffle_ps::<0b10_00_10_00>(ab, cd);
+            let odd = _mm_shuffle_ps::<0b11_01_11_01>(ab, cd);
+            transmute(_mm_max_ps(even, odd))
+        }
+    }
+
+    #[inline(always)]
     fn weights(self, codes: &[i8; GROUP]) -> Self::W {
         // SAFETY: both types are 64 plain bytes.
         let [low, high] = unsafe { transmute::<[i8; GROUP], [__m256i; 2]>(*codes) };
@@ -229,6 +248,28 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn rounded(self, shifted: Self::V) -> Self::N {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe {
+            let start = _mm256_set1_epi32(ROUND.to_bits().cast_signed());
+            let whole = |x| _mm256_sub_epi32(_mm256_castps_si256(x), start);
+            Pair(whole(shifted.0), whole(shifted.1))
+        }
+    }
+
+    #[inline(always)]
+    fn narrow(self, n: Self::N) -> [i8; LANES] {
+        // SAFETY: `self` proves the instructions exist; both types of the transmute are 16 bytes.
+        unsafe {
+            // Packing works on halves of a vector: fours of lanes come out as 0, 2, 1, 3.
+            let pairs = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(n.0, n.1));
+            let low = _mm256_castsi256_si128(pairs);
+            let high = _mm256_extracti128_si256::<1>(pairs);
+            transmute::<__m128i, [i8; LANES]>(_mm_packs_epi16(low, high))
+        }
+    }
+
+    #[inline(always)]
     fn columns(self, x: &[u8; GROUP]) -> Self::U {
         // SAFETY: both types are 64 plain bytes.
         let [low, high] = unsafe { transmute::<[u8; GROUP], [__m256i; 2]>(*x) };
@@ -237,7 +278,14 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn down(self, a: Self::U, shift: u32, mask: u8) -> Self::U {
-        Pair(self.field(a.0, shift, mask), self.field(a.1, shift, mask))
+        // SAFETY: `self` proves the instructions exist. Pairs of bytes are shifted together; the
+        // mask below removes what comes over from the neighbour.
+        unsafe {
+            let count = _mm_cvtsi32_si128(shift.cast_signed());
+            let mask = _mm256_set1_epi8((mask & (0xff >> shift)).cast_signed());
+            let field = |a| _mm256_and_si256(_mm256_srl_epi16(a, count), mask);
+            Pair(field(a.0), field(a.1))
+        }
     }
 
     #[inline(always)]
@@ -309,36 +357,9 @@ impl Isa for Avx2 {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 
-    type B = __m256i;
-
     #[inline(always)]
-    fn bytes(self, x: &[u8; 32]) -> __m256i {
-        // SAFETY: both types are 32 plain bytes.
-        unsafe { transmute(*x) }
-    }
-
-    #[inline(always)]
-    fn field(self, a: __m256i, shift: u32, mask: u8) -> __m256i {
-        // SAFETY: `self` proves the instructions exist. Pairs of bytes are shifted together; the
-        // mask below removes what comes over from the neighbour.
-        unsafe {
-            let shifted = _mm256_srl_epi16(a, _mm_cvtsi32_si128(shift.cast_signed()));
-            _mm256_and_si256(shifted, _mm256_set1_epi8((mask & (0xff >> shift)).cast_signed()))
-        }
-    }
-
-    #[inline(always)]
-    fn join(self, a: __m256i, b: __m256i, shift: u32) -> __m256i {
-        // SAFETY: `self` proves the instructions exist.
-        unsafe {
-            let shifted = _mm256_sll_epi16(b, _mm_cvtsi32_si128(shift.cast_signed()));
-            _mm256_or_si256(a, shifted)
-        }
-    }
-
-    #[inline(always)]
-    fn codes(self, a: __m256i, offset: i8) -> [i8; 32] {
-        // SAFETY: `self` proves the instructions exist; both types are 32 plain bytes.
-        unsafe { transmute(_mm256_sub_epi8(a, _mm256_set1_epi8(offset))) }
+    fn fetch_far(self, at: *const u8) {
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }

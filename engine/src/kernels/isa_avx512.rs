@@ -155,6 +155,11 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn largests(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+        self.avx2().largests([self.pair(a), self.pair(b), self.pair(c), self.pair(d)])
+    }
+
+    #[inline(always)]
     fn weights(self, codes: &[i8; GROUP]) -> Weights {
         // SAFETY: `self` proves the instructions exist; both types are 64 plain bytes.
         unsafe {
@@ -203,6 +208,21 @@ impl Isa for Avx512 {
     fn floats(self, n: __m512i) -> __m512 {
         // SAFETY: `self` proves the instructions exist.
         unsafe { _mm512_cvtepi32_ps(n) }
+    }
+
+    #[inline(always)]
+    fn rounded(self, shifted: __m512) -> __m512i {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe {
+            let start = _mm512_set1_epi32(ROUND.to_bits().cast_signed());
+            _mm512_sub_epi32(_mm512_castps_si512(shifted), start)
+        }
+    }
+
+    #[inline(always)]
+    fn narrow(self, n: __m512i) -> [i8; LANES] {
+        // SAFETY: `self` proves the instructions exist; both types of the transmute are 16 bytes.
+        unsafe { transmute::<__m128i, [i8; LANES]>(_mm512_cvtepi32_epi8(n)) }
     }
 
     #[inline(always)]
@@ -260,25 +280,8 @@ impl Isa for Avx512 {
         self.avx2().fetch(at);
     }
 
-    type B = __m256i;
-
     #[inline(always)]
-    fn bytes(self, x: &[u8; 32]) -> __m256i {
-        self.avx2().bytes(x)
-    }
-
-    #[inline(always)]
-    fn field(self, a: __m256i, shift: u32, mask: u8) -> __m256i {
-        self.avx2().field(a, shift, mask)
-    }
-
-    #[inline(always)]
-    fn join(self, a: __m256i, b: __m256i, shift: u32) -> __m256i {
-        self.avx2().join(a, b, shift)
-    }
-
-    #[inline(always)]
-    fn codes(self, a: __m256i, offset: i8) -> [i8; 32] {
-        self.avx2().codes(a, offset)
+    fn fetch_far(self, at: *const u8) {
+        self.avx2().fetch_far(at);
     }
 }

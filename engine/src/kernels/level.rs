@@ -1,5 +1,7 @@
 //! Which instructions may be used.
 
+use redline_spec::rowmath::RowMath;
+
 /// An instruction-set level this machine has. It can only be made by detection, so holding one is
 /// the proof that its instructions exist. All levels compute the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +81,17 @@ impl Level {
             Kind::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => "avx512",
+        }
+    }
+
+    /// The loops over rows of logits that sampling needs, for this level.
+    pub const fn row_math(self) -> &'static dyn RowMath {
+        match self.0 {
+            Kind::Portable => &Self(Kind::Portable),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => &Self(Kind::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => &Self(Kind::Avx512),
         }
     }
 

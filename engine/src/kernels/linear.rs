@@ -5,15 +5,16 @@ use super::activations::Activations;
 use super::columns::Columns;
 use super::disjoint::Disjoint;
 use super::dot::{WEIGHT_ROWS, dots, float_dots};
+use super::input::{Input, Plain, read_all};
 use super::isa::{Isa, LANES};
-use super::pool::{Pool, share};
+use super::pool::Pool;
 use super::tile_dots;
 use super::tiles::{ROWS, Tile, is_tiled, with_tile};
-use super::unpack::{self, Ahead, Unpacked, has_min, is_quantised};
+use super::unpack::{self, Ahead, Unpacked, is_quantised};
 use super::weights::{Weights, strip_bytes};
 use crate::gguf::TensorType;
 
-/// One linear layer of a joint call: `out[m * rows + n] = weights[n] · x[m] + bias[n]`.
+/// One linear layer of a joint call: `out[m * rows + n] = weights[n] · x[m] + bias[n]`, or `+=`.
 pub struct Linear<'a> {
     /// The matrix.
     pub weights: &'a Weights,
@@ -21,6 +22,8 @@ pub struct Linear<'a> {
     pub bias: Option<&'a [f32]>,
     /// Row-major `[x.rows, weights.rows]`.
     pub out: &'a mut [f32],
+    /// Whether what is there stays and is added to.
+    pub add: bool,
 }
 
 /// What each thread unpacks weight rows into.
@@ -34,6 +37,7 @@ struct ThreadScratch {
 #[derive(Debug, Default)]
 pub struct Scratch {
     threads: Vec<ThreadScratch>,
+    plain: Plain,
     x: Activations,
     columns: Columns,
 }
@@ -42,59 +46,86 @@ pub struct Scratch {
 ///
 /// # Panics
 /// If an output, bias or input does not have the size that weights and rows ask for.
-pub fn linears(
+pub fn linears<const N: usize>(
     level: Level,
     pool: &mut Pool,
-    x: &[f32],
-    layers: &mut [Linear<'_>],
+    input: Input<'_>,
+    layers: [Linear<'_>; N],
     scratch: &mut Scratch,
 ) {
-    let Some(cols) = layers.first().map(|l| l.weights.cols()) else { return };
-    let rows = x.len() / cols.max(1);
-    for l in layers.iter() {
+    let Some(cols) = layers.first().map(|l| l.weights.cols()).filter(|&cols| cols > 0) else {
+        return;
+    };
+    input.check(cols);
+    let rows = input.len() / cols;
+    for l in &layers {
         assert!(
             l.weights.cols() == cols && l.out.len() == rows * l.weights.rows(),
             "linear layer's shape"
         );
         assert!(l.bias.is_none_or(|b| b.len() == l.weights.rows()), "bias's shape");
     }
-    assert!(x.len() == rows * cols, "input's shape");
     scratch.threads.resize_with(pool.threads(), ThreadScratch::default);
-    if layers.iter().any(|l| is_tiled(l.weights.dtype())) {
-        scratch.columns.quantise(level, pool, x, (cols, tile_rows(level)));
-        for l in layers.iter() {
-            with_tile!(l.weights.dtype(), T => prepare::<T>(&mut scratch.columns), else ());
-        }
-    }
-    if layers.iter().any(|l| is_quantised(l.weights.dtype()) && !is_tiled(l.weights.dtype())) {
-        scratch.x.quantise(level, pool, x, cols);
-    }
-    if layers.iter().any(|l| !is_quantised(l.weights.dtype())) {
-        scratch.x.keep_floats(x, cols);
-    }
-    let parts = pool.threads();
+    take(level, pool, &input, (cols, &layers), scratch);
     let x = (&scratch.x, &scratch.columns);
-    let layers: Vec<_> = layers
-        .iter_mut()
-        .map(|l| Shared { weights: l.weights, bias: l.bias, out: Disjoint::new(l.out) })
-        .collect();
-    pool.run_each(&mut scratch.threads, |i, scratch| {
+    let layers = layers.map(|l| Shared {
+        weights: l.weights,
+        bias: l.bias,
+        add: l.add,
+        out: Disjoint::new(l.out),
+    });
+    pool.run_each(&mut scratch.threads, |mine, scratch| {
         for layer in &layers {
             if is_tiled(layer.weights.dtype()) {
-                let strips = share(layer.weights.rows().div_ceil(ROWS), 1, i, parts);
+                let strips = mine.share(layer.weights.rows().div_ceil(ROWS), 1);
                 tiled_part(level, layer, x.1, strips);
             } else {
-                let range = share(layer.weights.rows(), WEIGHT_ROWS, i, parts);
+                let range = mine.share(layer.weights.rows(), WEIGHT_ROWS);
                 part(level, layer, x.0, range, scratch);
             }
         }
     });
 }
 
+/// Turns the input into what the layers' types multiply.
+fn take(
+    level: Level,
+    pool: &mut Pool,
+    input: &Input<'_>,
+    (cols, layers): (usize, &[Linear<'_>]),
+    scratch: &mut Scratch,
+) {
+    let dtypes = || layers.iter().map(|l| l.weights.dtype());
+    if dtypes().any(is_tiled) {
+        scratch.columns.quantise(level, pool, input, (cols, tile_rows(level)));
+        for dtype in dtypes() {
+            with_tile!(dtype, T => prepare::<T>(&mut scratch.columns), else ());
+        }
+    }
+    let mut rest = dtypes().filter(|&dtype| !is_tiled(dtype)).peekable();
+    if rest.peek().is_none() {
+        return;
+    }
+    let x = if let Input::Rows(x) = input {
+        x
+    } else {
+        read_all(level, input, cols, &mut scratch.plain);
+        &scratch.plain.rows[..]
+    };
+    for dtype in rest {
+        if is_quantised(dtype) {
+            scratch.x.quantise(level, pool, x, cols);
+        } else {
+            scratch.x.keep_floats(x, cols);
+        }
+    }
+}
+
 /// A layer whose output all threads write: each the columns of its own weight rows.
 struct Shared<'a> {
     weights: &'a Weights,
     bias: Option<&'a [f32]>,
+    add: bool,
     out: Disjoint<'a, f32>,
 }
 
@@ -105,8 +136,14 @@ impl Shared<'_> {
         let count = values.len().min(rows - first);
         // SAFETY: only the thread whose share holds weight rows `first..` writes these columns.
         let to = unsafe { self.out.part(m * rows + first, count) };
-        for (i, to) in to.iter_mut().enumerate() {
-            *to = values[i] + self.bias.map_or(0.0, |b| b[first + i]);
+        match (self.bias, self.add) {
+            (None, false) => to.copy_from_slice(&values[..count]),
+            (None, true) => to.iter_mut().zip(values).for_each(|(to, value)| *to += value),
+            (Some(bias), add) => {
+                for ((to, value), bias) in to.iter_mut().zip(values).zip(&bias[first..]) {
+                    *to = value + bias + if add { *to } else { 0.0 };
+                }
+            }
         }
     }
 }
@@ -114,7 +151,7 @@ impl Shared<'_> {
 type Range = std::ops::Range<usize>;
 
 fn prepare<T: Tile>(x: &mut Columns) {
-    x.prepare((T::OFFSET, T::HALVES));
+    x.prepare((T::STARTS, T::HALVES));
 }
 
 #[inline(always)]
@@ -162,7 +199,7 @@ fn strip_of<I: Isa, T: Tile, const M: usize>(
     tiles: &[u8],
     (x, first, layer, strip): (&Columns, usize, &Shared<'_>, usize),
 ) {
-    let block = x.block((T::OFFSET, T::HALVES), first, M);
+    let block = x.block((T::STARTS, T::HALVES), first, M);
     let mut sums = tile_dots::dots::<I, T, M>(isa, tiles, block);
     let first = first / x.terms;
     if x.terms == 2 {
@@ -234,7 +271,6 @@ fn quantised_part<I: Isa>(
     codes: &mut [Unpacked; WEIGHT_ROWS],
 ) {
     let w = layer.weights;
-    let min = has_min(w.dtype());
     codes.iter_mut().for_each(|c| c.resize(w.cols()));
     for n in range.step_by(WEIGHT_ROWS) {
         // The rows after these two arrive from memory while these are unpacked and multiplied.
@@ -245,7 +281,7 @@ fn quantised_part<I: Isa>(
             // An odd last row is computed twice and written once.
             unpack::unpack(isa, w.dtype(), w.row((n + i).min(w.rows() - 1)), codes, &mut ahead);
         }
-        all_rows!(isa, x, layer, n, dots(codes, min, &mut ahead));
+        all_rows!(isa, x, layer, n, dots(codes, &mut ahead));
     }
 }
 

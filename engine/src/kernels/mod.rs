@@ -8,9 +8,12 @@
 //! decides how fast that happens.
 //!
 //! Map: [`level`] picks the instruction set at run time, [`isa`] holds the intrinsics, [`pool`] the
-//! threads. [`weights`] holds matrices, [`tiles`] is how quantised ones lie in memory, [`columns`] quantises activations to
-//! match, [`tile_dots`] multiplies the two; [`unpack`], [`activations`] and [`dot`] do the same for
+//! threads. [`weights`] holds matrices, in the memory of [`aligned`]; [`tiles`] is how quantised ones lie in memory,
+//! [`columns`] quantises activations to match, [`input`] says where these come from, [`tile_dots`] multiplies the
+//! two; [`unpack`], [`activations`] and [`dot`] do the same for
 //! rare formats and for floats, row by row. [`linear`] drives them over whole matrices. [`attention`] reads K/V through block tables; [`vector`] has the element-wise rest.
+//! [`probe`] measures what a machine can do at most.
+//! `rows` compiles the loops of sampling.
 
 #![allow(clippy::needless_range_loop, reason = "several arrays are indexed in step")]
 #![allow(
@@ -21,9 +24,12 @@
 pub mod activations;
 mod aligned;
 pub mod attention;
+mod attention_fold;
+mod attention_tile;
 mod columns;
 mod disjoint;
 mod dot;
+pub mod input;
 mod isa;
 #[cfg(target_arch = "x86_64")]
 mod isa_avx2;
@@ -31,7 +37,11 @@ mod isa_avx2;
 mod isa_avx512;
 mod level;
 pub mod linear;
+mod pages;
 mod pool;
+pub mod probe;
+mod quantise;
+mod rows;
 mod tile_dots;
 mod tiles;
 mod tiles_k;
@@ -44,7 +54,7 @@ mod attention_tests;
 #[cfg(test)]
 mod tests;
 
-pub use aligned::AlignedBytes;
+pub use aligned::{AlignedBytes, Arena};
 pub use level::{Level, LevelError};
-pub use pool::Pool;
+pub use pool::{Part, Pool};
 pub use weights::{Weights, WeightsError};

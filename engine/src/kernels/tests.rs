@@ -4,6 +4,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 
 use super::activations::Activations;
+use super::input::Input;
 use super::linear::{Linear, Scratch, linears};
 use super::tiles::is_tiled;
 use super::{AlignedBytes, Level, Pool, Weights, vector};
@@ -64,8 +65,8 @@ fn matrix(dtype: TensorType, rows: usize, cols: usize, seed: u64) -> (Weights, V
 fn multiply(level: Level, threads: usize, w: &Weights, x: &[f32]) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / w.cols() * w.rows()];
     let mut pool = Pool::new(threads).unwrap();
-    let layer = Linear { weights: w, bias: None, out: &mut out };
-    linears(level, &mut pool, x, &mut [layer], &mut Scratch::default());
+    let layer = Linear { weights: w, bias: None, out: &mut out, add: false };
+    linears(level, &mut pool, Input::Rows(x), [layer], &mut Scratch::default());
     out
 }
 
@@ -169,12 +170,12 @@ fn several_layers_and_a_bias_in_one_call() {
     let x = Random(3).vec(3 * 64);
     let bias = [1.0, 2.0, 3.0, 4.0, 5.0];
     let (mut out_a, mut out_b) = (vec![0.0; 15], vec![0.0; 21]);
-    let mut layers = [
-        Linear { weights: &a, bias: Some(&bias), out: &mut out_a },
-        Linear { weights: &b, bias: None, out: &mut out_b },
+    let layers = [
+        Linear { weights: &a, bias: Some(&bias), out: &mut out_a, add: false },
+        Linear { weights: &b, bias: None, out: &mut out_b, add: false },
     ];
     let mut pool = Pool::new(2).unwrap();
-    linears(Level::detect(), &mut pool, &x, &mut layers, &mut Scratch::default());
+    linears(Level::detect(), &mut pool, Input::Rows(&x), layers, &mut Scratch::default());
     let plain = multiply(Level::detect(), 1, &a, &x);
     for (i, (with, without)) in out_a.iter().zip(plain).enumerate() {
         assert_eq!(*with, without + bias[i % 5]);
@@ -228,36 +229,47 @@ fn exp_is_accurate() {
 }
 
 #[test]
-fn norms_and_silu_are_the_same_on_every_level() {
-    let (x, w) = (Random(5).vec(3 * 100), Random(6).vec(100));
-    let run = |level| {
-        let (mut normed, mut gate) = (vec![0.0; 300], x.clone());
-        vector::rms_norm(level, &x, &w, 1e-5, &mut normed);
-        vector::silu_mul(level, &mut gate, &normed);
-        (bits(&normed), bits(&gate), normed)
-    };
-    let all: Vec<_> = Level::available().into_iter().map(run).collect();
-    assert!(all.windows(2).all(|w| w[0] == w[1] || (w[0].0 == w[1].0 && w[0].1 == w[1].1)));
-    let mean: f64 = x[..100].iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / 100.0;
-    let expected = f64::from(x[7]) / (mean + 1e-5).sqrt() * f64::from(w[7]);
-    assert!((f64::from(all[0].2[7]) - expected).abs() < 1e-6);
-}
-
-#[test]
-fn a_pool_runs_every_part_once_and_survives_a_panic() {
-    let mut pool = Pool::new(4).unwrap();
-    for _ in 0..1000 {
-        let mut counts = [0; 4];
-        pool.run_each(&mut counts, |i, c| *c += i + 1);
-        assert_eq!(counts, [1, 2, 3, 4]);
+fn norms_and_silu_on_the_way_are_those_of_their_own() {
+    let cols = 768;
+    let (x, up, weight) = (Random(5).vec(9 * cols), Random(7).vec(9 * cols), Random(6).vec(cols));
+    let mut normed = vec![0.0; x.len()];
+    vector::rms_norm(Level::portable(), &x, &weight, 1e-5, &mut normed);
+    let mean: f64 = x[..cols].iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / cols as f64;
+    let expected = f64::from(x[7]) / (mean + 1e-5).sqrt() * f64::from(weight[7]);
+    assert!((f64::from(normed[7]) - expected).abs() < 1e-6);
+    let silu = |g: f32| f64::from(g) / (1.0 + (-f64::from(g)).exp());
+    for dtype in [TensorType::Q4_K, TensorType::Q3_K, TensorType::F16] {
+        let (w, _) = matrix(dtype, 21, cols, 9);
+        let mut all = Vec::new();
+        for level in Level::available() {
+            let mut other = vec![0.0; x.len()];
+            vector::rms_norm(level, &x, &weight, 1e-5, &mut other);
+            assert_eq!(bits(&other), bits(&normed));
+            let mut gated = super::input::Plain::default();
+            let input = Input::Silu { gate: &x, up: &up };
+            super::input::read_all(level, &input, cols, &mut gated);
+            let gated = gated.rows;
+            for ((&gated, &x), &up) in gated.iter().zip(&x).zip(&up) {
+                assert!((f64::from(gated) - silu(x) * f64::from(up)).abs() < 1e-6);
+            }
+            let run = |threads, input: Input<'_>, add| {
+                let mut out = vec![1.5; 9 * 21];
+                let layer = Linear { weights: &w, bias: None, out: &mut out, add };
+                let mut pool = Pool::new(threads).unwrap();
+                linears(level, &mut pool, input, [layer], &mut Scratch::default());
+                out
+            };
+            for threads in 1..=3 {
+                let norm = Input::Norm { x: &x, weight: &weight, eps: 1e-5 };
+                let apart = run(1, Input::Rows(&normed), false);
+                assert_eq!(bits(&run(threads, norm, false)), bits(&apart), "{dtype:?}");
+                let added: Vec<f32> = apart.iter().map(|y| 1.5 + y).collect();
+                assert_eq!(bits(&run(threads, norm, true)), bits(&added));
+                let apart = run(1, Input::Rows(&gated), false);
+                assert_eq!(bits(&run(threads, input, false)), bits(&apart), "{dtype:?}");
+                all.push(apart);
+            }
+        }
+        assert!(all.windows(2).all(|w| bits(&w[0]) == bits(&w[1])));
     }
-    for bad in 0..4 {
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            pool.run(&|i| assert_ne!(i, bad, "on purpose"));
-        }));
-        assert!(result.is_err());
-    }
-    let mut counts = [0; 4];
-    pool.run_each(&mut counts, |_, c| *c += 1);
-    assert_eq!(counts, [1; 4]);
 }

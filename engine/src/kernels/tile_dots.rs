@@ -1,8 +1,8 @@
 //! The heart of a linear layer over tiles: 16 outputs of up to 8 rows at once.
 //!
-//! Per output element and sub-block of 32 columns (16, where halves have scales of their own): the
-//! exact whole sum of 8-bit products, turned into a float, times the activations' scale, multiplied
-//! into the output by the weights'; then their minimum times the sum of activations. The same
+//! Per output element and sub-block of 32 columns: the exact whole sum of 8-bit products (two of them, where
+//! halves have scales of their own), turned into a float, times the weights' scale, multiplied into the
+//! output by the activations'; then the weights' minimum times the sum of activations. The same
 //! operations in the same order, however many rows there are.
 
 use super::columns::RowBlock;
@@ -10,8 +10,10 @@ use super::dot::unroll;
 use super::isa::{Isa, LANES};
 use super::tiles::{Tile, VECTORS};
 
-/// Bytes by which reading runs ahead of arithmetic.
-const AHEAD: usize = 4096;
+/// Bytes by which reading runs ahead of arithmetic: into the first cache, and into the second one. The
+/// first has room for few lines that are on their way, too few to hide the memory behind them.
+pub(super) const NEAR: usize = 4096;
+pub(super) const FAR: usize = 3 * 4096;
 
 /// The sums of a block of `M` rows over the tiles of 16 outputs.
 #[inline(always)]
@@ -22,20 +24,19 @@ pub(super) fn dots<I: Isa, T: Tile, const M: usize>(
 ) -> [[f32; LANES]; M] {
     let mut y = [isa.splat(0.0); M];
     let codes: &[[[[i8; 4]; M]; VECTORS]] = x.codes.as_chunks::<M>().0.as_chunks().0;
-    let subs = T::PARTS * T::SUBS;
-    let rows = codes.chunks_exact(subs).zip(x.scales.as_chunks::<M>().0.chunks_exact(subs));
-    let rows = rows.zip(x.sums.as_chunks::<M>().0.chunks_exact(subs));
-    let rows = rows.zip(x.starts.as_chunks::<M>().0.chunks_exact(subs));
-    for (tile, (((codes, scales), sums), starts)) in tiles.chunks_exact(T::BYTES).zip(rows) {
+    let (scales, sums) = (x.scales.as_chunks::<M>().0, x.sums.as_chunks::<M>().0);
+    let starts = x.starts.as_chunks::<M>().0;
+    let (count, subs) = (tiles.len() / T::BYTES, T::PARTS * T::SUBS);
+    let least = codes.len().min(scales.len()).min(sums.len()).min(starts.len());
+    assert!(count * subs <= least, "activations for every tile");
+    for i in 0..count {
+        let tile = &tiles[i * T::BYTES..][..T::BYTES];
+        let ahead = tile.as_ptr();
         for part in 0..T::PARTS {
-            for line in 0..T::BYTES / T::PARTS / 64 {
-                let at = AHEAD + part * (T::BYTES / T::PARTS) + 64 * line;
-                isa.fetch(tile.as_ptr().wrapping_add(at));
-            }
             unroll!(T::SUBS, sub, {
-                let at = part * T::SUBS + sub;
+                let at = i * subs + part * T::SUBS + sub;
                 let row = (&codes[at], &scales[at], &sums[at], &starts[at]);
-                sub_block::<I, T, M>(isa, tile, (part, sub), row, &mut y);
+                sub_block::<I, T, M>(isa, (tile, ahead), (part, sub), row, &mut y);
             });
         }
     }
@@ -53,7 +54,7 @@ type Row<'a, const M: usize> =
 #[inline(always)]
 fn sub_block<I: Isa, T: Tile, const M: usize>(
     isa: I,
-    tile: &[u8],
+    (tile, ahead): (&[u8], *const u8),
     (part, sub): (usize, usize),
     (codes, scales, sums, starts): Row<'_, M>,
     y: &mut [I::V; M],
@@ -61,6 +62,7 @@ fn sub_block<I: Isa, T: Tile, const M: usize>(
     let w = T::codes(isa, tile, part, sub);
     let at = part * T::SUBS + sub;
     let count = if T::HALVES { 2 } else { 1 };
+    let mut parts = [isa.splat(0.0); M];
     for half in 0..count {
         let scale = T::scale(isa, tile, at, half);
         let vectors = VECTORS / count;
@@ -74,6 +76,15 @@ fn sub_block<I: Isa, T: Tile, const M: usize>(
         let mut q = [isa.whole(0); M];
         for t in 0..vectors {
             let t = half * vectors + t;
+            // Spread over the arithmetic: there is room for few lines that are on their way.
+            let (lines, line) = (T::BYTES / T::PARTS / 64, sub * VECTORS + t);
+            let at = part * (T::BYTES / T::PARTS);
+            if line < lines {
+                fetch(isa, ahead, at + 64 * line);
+            }
+            if line + T::SUBS * VECTORS < lines {
+                fetch(isa, ahead, at + 64 * (line + T::SUBS * VECTORS));
+            }
             for m in 0..M {
                 let to = if M <= 2 && t % 2 == 1 { &mut q[m] } else { &mut p[m] };
                 *to = isa.dot_columns(*to, w[t], codes[t][m], T::WIDE);
@@ -81,14 +92,30 @@ fn sub_block<I: Isa, T: Tile, const M: usize>(
         }
         for m in 0..M {
             let p = if M <= 2 { isa.add_whole(p[m], q[m]) } else { p[m] };
-            let p = isa.mul(isa.floats(p), isa.splat(scales[m]));
-            y[m] = isa.fma(p, scale, y[m]);
+            let p = isa.floats(p);
+            parts[m] = if half == 0 { isa.mul(p, scale) } else { isa.fma(p, scale, parts[m]) };
+        }
+        if T::HAS_MIN && T::HALVES {
+            let min = T::min(isa, tile, at, half);
+            for m in 0..M {
+                parts[m] = isa.fma(min, isa.splat(starts[m][half] as f32), parts[m]);
+            }
         }
     }
-    if T::HAS_MIN {
-        let min = T::min(isa, tile, at);
+    for m in 0..M {
+        y[m] = isa.fma(parts[m], isa.splat(scales[m]), y[m]);
+    }
+    if T::HAS_MIN && !T::HALVES {
+        let min = T::min(isa, tile, at, 0);
         for m in 0..M {
             y[m] = isa.fma(min, isa.splat(sums[m]), y[m]);
         }
     }
+}
+
+/// Asks for what will be read.
+#[inline(always)]
+fn fetch<I: Isa>(isa: I, ahead: *const u8, at: usize) {
+    isa.fetch(ahead.wrapping_add(at + NEAR));
+    isa.fetch_far(ahead.wrapping_add(at + FAR));
 }

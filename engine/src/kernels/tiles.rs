@@ -25,6 +25,9 @@ pub(super) trait Tile {
     const PARTS: usize;
     const SUBS: usize;
     const OFFSET: i32;
+    /// Minus so many times the sum of activations is what goes with a sub-block's (or half's) products: what takes off
+    /// the offset, or, where halves have minimums of their own, the sum that those are multiplied with.
+    const STARTS: i32 = Self::OFFSET;
     /// Whether codes may be above 127.
     const WIDE: bool = false;
     /// Whether the two halves of a sub-block have scales of their own.
@@ -35,8 +38,8 @@ pub(super) trait Tile {
     fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS];
     /// Scales of half `half` of sub-block `sub` of the tile.
     fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, half: usize) -> I::V;
-    /// Minimums of sub-block `sub`; only where there are any.
-    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V;
+    /// Minimums of half `half` of sub-block `sub`; only where there are any.
+    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize, half: usize) -> I::V;
     /// Puts row `row` (its blocks as in the file) into a tile.
     fn pack(file: &[u8], row: usize, tile: &mut [u8]);
 }
@@ -46,7 +49,7 @@ pub(super) trait Tile {
 macro_rules! with_tile {
     ($dtype:expr, $T:ident => $some:expr, else $none:expr) => {{
         use $crate::kernels::tiles::{Bytes, FiveBits, FourBits};
-        use $crate::kernels::tiles_k::{K4, K5, K6};
+        use $crate::kernels::tiles_k::{K2, K3, K4, K5, K6};
         macro_rules! of {
             ($format:ty) => {{
                 type $T = $format;
@@ -59,6 +62,8 @@ macro_rules! with_tile {
             TensorType::Q5_0 => of!(FiveBits<false>),
             TensorType::Q5_1 => of!(FiveBits<true>),
             TensorType::Q8_0 => of!(Bytes),
+            TensorType::Q2_K => of!(K2),
+            TensorType::Q3_K => of!(K3),
             TensorType::Q4_K => of!(K4),
             TensorType::Q5_K => of!(K5),
             TensorType::Q6_K => of!(K6),
@@ -70,8 +75,8 @@ pub(super) use with_tile;
 
 /// Whether weights of a type are kept in tiles.
 pub(super) const fn is_tiled(dtype: TensorType) -> bool {
-    use TensorType::{Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
-    matches!(dtype, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K)
+    use TensorType::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+    matches!(dtype, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q2_K | Q3_K | Q4_K | Q5_K | Q6_K)
 }
 
 /// An array of something for each vector of a sub-block. Spelt out rather than mapped by a closure,
@@ -145,7 +150,7 @@ impl<const MIN: bool> Tile for FourBits<MIN> {
     }
 
     #[inline(always)]
-    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
+    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize, _: usize) -> I::V {
         halfs(isa, tile, 64 + 32 * sub)
     }
 
@@ -200,7 +205,7 @@ impl<const MIN: bool> Tile for FiveBits<MIN> {
     }
 
     #[inline(always)]
-    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
+    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize, _: usize) -> I::V {
         halfs(isa, tile, 64 + 32 * sub)
     }
 
@@ -249,7 +254,7 @@ impl Tile for Bytes {
     }
 
     #[inline(always)]
-    fn min<I: Isa>(isa: I, _: &[u8], _: usize) -> I::V {
+    fn min<I: Isa>(isa: I, _: &[u8], _: usize, _: usize) -> I::V {
         isa.splat(0.0)
     }
 

@@ -1,6 +1,6 @@
 //! Tiles of the formats with blocks of 256: scales and minimums of 6 or 8 bits, codes behind them.
 
-use super::isa::{GROUP, Isa};
+use super::isa::{GROUP, Isa, LANES};
 use super::tiles::{Tile, VECTORS, bytes, each, halfs, put, put_words, vector};
 
 /// Bytes before the codes of the large formats.
@@ -56,7 +56,7 @@ impl Tile for K4 {
     }
 
     #[inline(always)]
-    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
+    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize, _: usize) -> I::V {
         six_bit_min(isa, tile, sub)
     }
 
@@ -94,7 +94,7 @@ impl Tile for K5 {
     }
 
     #[inline(always)]
-    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
+    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize, _: usize) -> I::V {
         six_bit_min(isa, tile, sub)
     }
 
@@ -141,7 +141,7 @@ impl Tile for K6 {
     }
 
     #[inline(always)]
-    fn min<I: Isa>(isa: I, _: &[u8], _: usize) -> I::V {
+    fn min<I: Isa>(isa: I, _: &[u8], _: usize, _: usize) -> I::V {
         isa.splat(0.0)
     }
 
@@ -156,5 +156,116 @@ impl Tile for K6 {
             let vectors = &mut vectors[8 * GROUP..];
             put_words(&file[64 * part..][..64], row, vectors, |word| word);
         }
+    }
+}
+
+/// Bytes of a tile of Q2_K or Q3_K: header, high bits if any, then two bits of each code.
+const TWO_BITS: usize = 16 * GROUP;
+
+/// Two bits of each code of a sub-block: of 128 columns, 32 bytes, field s of a byte being sub-block s's.
+#[inline(always)]
+fn two_bits<I: Isa>(isa: I, tile: &[u8], at: usize, sub: usize) -> [I::U; VECTORS] {
+    each!(t, isa.down(vector(isa, tile, at + GROUP * t), 2 * sub as u32, 3))
+}
+
+/// Q2_K: `d | -dmin | 16 x 16 bytes | 2 x 8 vectors`; low nibbles of the bytes are scales, high ones minimums.
+pub(super) struct K2;
+
+impl K2 {
+    /// Nibbles of the bytes of a half of a sub-block.
+    #[inline(always)]
+    fn nibbles(tile: &[u8], at: usize, shift: u32) -> [u8; LANES] {
+        let packed: &[u8; LANES] = bytes(tile, 64 + LANES * at);
+        let mut out = [0; LANES];
+        for l in 0..LANES {
+            out[l] = packed[l] >> shift & 15;
+        }
+        out
+    }
+}
+
+impl Tile for K2 {
+    const FILE_BYTES: usize = 84;
+    const BYTES: usize = K_HEADER + TWO_BITS;
+    const PARTS: usize = 2;
+    const SUBS: usize = 4;
+    const OFFSET: i32 = 0;
+    // Minimums of halves are multiplied with the sums of halves.
+    const STARTS: i32 = -1;
+    const HALVES: bool = true;
+    const HAS_MIN: bool = true;
+
+    #[inline(always)]
+    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
+        two_bits(isa, tile, K_HEADER + 8 * GROUP * part, sub)
+    }
+
+    #[inline(always)]
+    fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, half: usize) -> I::V {
+        let scales = Self::nibbles(tile, 2 * sub + half, 0);
+        isa.mul(halfs(isa, tile, 0), isa.unsigned(&scales))
+    }
+
+    #[inline(always)]
+    fn min<I: Isa>(isa: I, tile: &[u8], sub: usize, half: usize) -> I::V {
+        let mins = Self::nibbles(tile, 2 * sub + half, 4);
+        isa.mul(halfs(isa, tile, 32), isa.unsigned(&mins))
+    }
+
+    fn pack(file: &[u8], row: usize, tile: &mut [u8]) {
+        put::<2>(file, 80, tile, 2 * row);
+        put::<2>(file, 82, tile, 32 + 2 * row);
+        tile[32 + 2 * row + 1] ^= 0x80;
+        for (i, &byte) in file[..16].iter().enumerate() {
+            tile[64 + 16 * i + row] = byte;
+        }
+        put_words(&file[16..80], row, &mut tile[K_HEADER..], |word| word);
+    }
+}
+
+/// Q3_K: `d | 16 x 16 scales | 8 vectors of third bits | 2 x 8 vectors`; bit s of a third-bit byte is
+/// sub-block s's, and set where 4 is to be added.
+pub(super) struct K3;
+
+impl Tile for K3 {
+    const FILE_BYTES: usize = 110;
+    const BYTES: usize = K_HEADER + 8 * GROUP + TWO_BITS;
+    const PARTS: usize = 2;
+    const SUBS: usize = 4;
+    const OFFSET: i32 = 4;
+    const HALVES: bool = true;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
+        let low = two_bits(isa, tile, K_HEADER + 8 * GROUP * (1 + part), sub);
+        each!(t, {
+            let high = vector(isa, tile, K_HEADER + GROUP * t);
+            let bit = isa.down(high, (4 * part + sub) as u32, 1);
+            isa.both(low[t], isa.up(bit, 2, 4))
+        })
+    }
+
+    #[inline(always)]
+    fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, half: usize) -> I::V {
+        isa.mul(halfs(isa, tile, 0), isa.signed(bytes(tile, 64 + 16 * (2 * sub + half))))
+    }
+
+    #[inline(always)]
+    fn min<I: Isa>(isa: I, _: &[u8], _: usize, _: usize) -> I::V {
+        isa.splat(0.0)
+    }
+
+    fn pack(file: &[u8], row: usize, tile: &mut [u8]) {
+        put::<2>(file, 108, tile, 2 * row);
+        let packed = &file[96..108];
+        for i in 0..16 {
+            // Six bits: the low four in bytes 0..8 (low nibbles first), the high two in bytes 8..12.
+            let four = packed[i % 8] >> (i / 8 * 4) & 15;
+            let two = packed[8 + i % 4] >> (2 * (i / 4)) & 3;
+            tile[64 + 16 * i + row] = (four | two << 4).wrapping_sub(32);
+        }
+        put_words(&file[..32], row, &mut tile[K_HEADER..], |word| word);
+        put_words(&file[32..96], row, &mut tile[K_HEADER + 8 * GROUP..], |word| word);
     }
 }

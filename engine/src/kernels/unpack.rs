@@ -1,7 +1,6 @@
 //! From the blocks of a file format to signed codes and scales, for those that have no tiles.
 //!
-//! Each becomes the same thing: `value[i] = scale[i / 16] * code[i] + min[i /
-//! 16]` with 8-bit codes. A row is unpacked once into a scratch buffer that stays in the
+//! Each becomes the same thing: `value[i] = scale[i / 16] * code[i]` with 8-bit codes. A row is unpacked once into a scratch buffer that stays in the
 //! first-level cache and is then multiplied with all activation rows, so a verify pass pays for
 //! unpacking once. The loops here are plain Rust: compiled for each level, the compiler vectorises
 //! them, and the results are the same by construction.
@@ -21,8 +20,6 @@ pub(super) const SCALES: usize = SUPER / SUB;
 pub(super) struct Unpacked {
     pub(super) codes: Vec<[i8; SUPER]>,
     pub(super) scales: Vec<[f32; SCALES]>,
-    /// All zero where the format has none.
-    pub(super) mins: Vec<[f32; SCALES]>,
 }
 
 impl Unpacked {
@@ -33,8 +30,6 @@ impl Unpacked {
         self.codes.resize(supers, [0; SUPER]);
         self.scales.clear();
         self.scales.resize(supers, [0.0; SCALES]);
-        self.mins.clear();
-        self.mins.resize(supers, [0.0; SCALES]);
     }
 
     /// Groups of 64 values that `cols` values touch.
@@ -75,11 +70,6 @@ pub(super) const fn is_quantised(dtype: TensorType) -> bool {
     dtype.block_len() > 1
 }
 
-/// Whether values have an additive minimum.
-pub(super) const fn has_min(dtype: TensorType) -> bool {
-    matches!(dtype, TensorType::Q2_K)
-}
-
 /// Unpacks one row (whole blocks of `dtype`) over `out`, which has been sized for it.
 #[inline(always)]
 pub(super) fn unpack<I: Isa>(
@@ -90,8 +80,6 @@ pub(super) fn unpack<I: Isa>(
     ahead: &mut Ahead<'_>,
 ) {
     match dtype {
-        TensorType::Q2_K => large(isa, row, out, ahead, q2_k::<I>),
-        TensorType::Q3_K => large(isa, row, out, ahead, q3_k::<I>),
         TensorType::Q8_K => large(isa, row, out, ahead, q8_k::<I>),
         _ => debug_assert!(false, "neither kept in tiles nor multiplied as floats"),
     }
@@ -104,13 +92,12 @@ fn large<I: Isa, const B: usize>(
     row: &[u8],
     out: &mut Unpacked,
     ahead: &mut Ahead<'_>,
-    f: impl Fn(I, &[u8; B], &mut [i8; SUPER], &mut Scales, &mut Scales),
+    f: impl Fn(I, &[u8; B], &mut [i8; SUPER], &mut Scales),
 ) {
-    let sub = out.scales.iter_mut().zip(&mut out.mins);
-    let supers = out.codes.iter_mut().zip(sub).zip(row.as_chunks::<B>().0);
-    for ((codes, (scales, mins)), block) in supers {
+    let supers = out.codes.iter_mut().zip(&mut out.scales).zip(row.as_chunks::<B>().0);
+    for ((codes, scales), block) in supers {
         ahead.step(isa);
-        f(isa, block, codes, scales, mins);
+        f(isa, block, codes, scales);
     }
 }
 
@@ -120,67 +107,13 @@ fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
     &block[at..at + N].as_chunks().0[0]
 }
 
-#[inline(always)]
-fn half_at<I: Isa>(isa: I, block: &[u8], at: usize) -> f32 {
-    isa.half(u16::from_le_bytes(*part(block, at)))
-}
-
 type Scales = [f32; SCALES];
 
 #[inline(always)]
-fn q2_k<I: Isa>(
-    isa: I,
-    b: &[u8; 84],
-    codes: &mut [i8; SUPER],
-    scales: &mut Scales,
-    mins: &mut Scales,
-) {
-    let (d, min) = (half_at(isa, b, 80), half_at(isa, b, 82));
-    let packed: &[u8; SCALES] = part(b, 0);
-    for ((&byte, scale), m) in packed.iter().zip(scales).zip(mins) {
-        *scale = d * f32::from(byte & 15);
-        *m = -min * f32::from(byte >> 4);
-    }
-    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let packed = isa.bytes(part(b, 16 + i / 4 * 32));
-        *codes = isa.codes(isa.field(packed, 2 * (i as u32 % 4), 3), 0);
-    }
-}
-
-#[inline(always)]
-fn q3_k<I: Isa>(
-    isa: I,
-    b: &[u8; 110],
-    codes: &mut [i8; SUPER],
-    scales: &mut Scales,
-    _: &mut Scales,
-) {
-    let (high, packed): (I::B, &[u8; 12]) = (isa.bytes(part(b, 0)), part(b, 96));
-    let d = half_at(isa, b, 108);
-    for (i, scale) in scales.iter_mut().enumerate() {
-        // Six bits: the low four in bytes 0..8 (low nibbles first), the high two in bytes 8..12.
-        let four = packed[i % 8] >> (i / 8 * 4) & 15;
-        let two = packed[8 + i % 4] >> (2 * (i / 4)) & 3;
-        *scale = d * (f32::from(four | two << 4) - 32.0);
-    }
-    for (i, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let low = isa.field(isa.bytes(part(b, 32 + i / 4 * 32)), 2 * (i as u32 % 4), 3);
-        let third = isa.field(high, i as u32, 1);
-        *codes = isa.codes(isa.join(low, third, 2), 4);
-    }
-}
-
-#[inline(always)]
-fn q8_k<I: Isa>(
-    isa: I,
-    b: &[u8; 292],
-    codes: &mut [i8; SUPER],
-    scales: &mut Scales,
-    _: &mut Scales,
-) {
+fn q8_k<I: Isa>(_: I, b: &[u8; 292], codes: &mut [i8; SUPER], scales: &mut Scales) {
     scales.fill(f32::from_le_bytes(*part(b, 0)));
-    for (codes, packed) in codes.as_chunks_mut().0.iter_mut().zip(b[4..].as_chunks().0) {
-        *codes = isa.codes(isa.bytes(packed), 0);
+    for (code, &byte) in codes.iter_mut().zip(&b[4..]) {
+        *code = byte.cast_signed();
     }
 }
 
@@ -221,10 +154,10 @@ pub(super) fn dequantise_body<I: Isa>(
     scratch.resize(out.len());
     unpack(isa, dtype, row, scratch, &mut Ahead::new(&[], 1));
     let codes = scratch.codes.as_flattened().chunks(SUB);
-    let subs = codes.zip(scratch.scales.as_flattened()).zip(scratch.mins.as_flattened());
-    for (out, ((codes, &scale), &min)) in out.chunks_mut(SUB).zip(subs) {
+    let subs = codes.zip(scratch.scales.as_flattened());
+    for (out, (codes, &scale)) in out.chunks_mut(SUB).zip(subs) {
         for (out, &code) in out.iter_mut().zip(codes) {
-            *out = scale * f32::from(code) + min;
+            *out = scale * f32::from(code);
         }
     }
 }

@@ -22,8 +22,9 @@ pub(super) fn exp<I: Isa>(isa: I, x: I::V) -> I::V {
     isa.mul(p, isa.power_of_two(shifted))
 }
 
+/// What an RMS norm multiplies a row by.
 #[inline(always)]
-fn rms_norm_body<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+pub(super) fn rms_scale<I: Isa>(isa: I, x: &[f32], eps: f32) -> f32 {
     let mut acc = isa.splat(0.0);
     let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -34,7 +35,12 @@ fn rms_norm_body<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut 
     last[..tail.len()].copy_from_slice(tail);
     let v = isa.load(&last);
     let sum = isa.sum(isa.fma(v, v, acc));
-    let scale = 1.0 / (sum / x.len() as f32 + eps).sqrt();
+    1.0 / (sum / x.len() as f32 + eps).sqrt()
+}
+
+#[inline(always)]
+fn rms_norm_body<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let scale = rms_scale(isa, x, eps);
     for ((out, &x), &w) in out.iter_mut().zip(x).zip(weight) {
         *out = x * scale * w;
     }
@@ -45,19 +51,26 @@ super::level::dispatch! {
 }
 
 #[inline(always)]
-fn silu_mul_body<I: Isa>(isa: I, gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.chunks_mut(LANES).zip(up.chunks(LANES)) {
-        let mut g = [0.0; LANES];
-        g[..gate.len()].copy_from_slice(gate);
-        let mut e = [0.0; LANES];
-        isa.store(exp(isa, isa.sub(isa.splat(0.0), isa.load(&g))), &mut e);
-        for ((gate, &up), e) in gate.iter_mut().zip(up).zip(e) {
-            *gate = *gate / (1.0 + e) * up;
-        }
+fn rms_norm_in_place_body<I: Isa>(isa: I, x: &mut [f32], weight: &[f32], eps: f32) {
+    let scale = rms_scale(isa, x, eps);
+    for (x, &w) in x.iter_mut().zip(weight) {
+        *x = *x * scale * w;
     }
 }
 super::level::dispatch! {
-    fn silu_mul_row(gate: &mut [f32], up: &[f32]) = silu_mul_body
+    fn rms_norm_in_place_row(x: &mut [f32], weight: &[f32], eps: f32) = rms_norm_in_place_body
+}
+
+/// `silu(gate) * up` of at most 16 values.
+#[inline(always)]
+pub(super) fn silu_times<I: Isa>(isa: I, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    let mut g = [0.0; LANES];
+    g[..gate.len()].copy_from_slice(gate);
+    let mut e = [0.0; LANES];
+    isa.store(exp(isa, isa.sub(isa.splat(0.0), isa.load(&g))), &mut e);
+    for (((out, g), &up), e) in out.iter_mut().zip(g).zip(up).zip(e) {
+        *out = g / (1.0 + e) * up;
+    }
 }
 
 /// RMS norm of each row of `weight.len()` values.
@@ -70,22 +83,8 @@ pub fn rms_norm(level: Level, x: &[f32], weight: &[f32], eps: f32, out: &mut [f3
 
 /// RMS norm in place.
 pub fn rms_norm_in_place(level: Level, x: &mut [f32], weight: &[f32], eps: f32) {
-    let mut row = vec![0.0; weight.len()];
     for x in x.chunks_exact_mut(weight.len().max(1)) {
-        row.copy_from_slice(x);
-        rms_norm_row(level, &row, weight, eps, x);
-    }
-}
-
-/// `gate = silu(gate) * up`, element by element.
-pub fn silu_mul(level: Level, gate: &mut [f32], up: &[f32]) {
-    silu_mul_row(level, gate, up);
-}
-
-/// `x += y`.
-pub fn add(x: &mut [f32], y: &[f32]) {
-    for (x, &y) in x.iter_mut().zip(y) {
-        *x += y;
+        rms_norm_in_place_row(level, x, weight, eps);
     }
 }
 

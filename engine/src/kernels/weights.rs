@@ -1,9 +1,10 @@
 //! Weight matrices in memory.
 
+use super::disjoint::Disjoint;
 use super::isa::Portable;
 use super::tiles::{ROWS, SUB, Tile, VECTORS, is_tiled, with_tile};
 use super::unpack::{self, Unpacked};
-use super::{AlignedBytes, Level};
+use super::{AlignedBytes, Arena, Level, Pool};
 use crate::gguf::TensorType;
 
 /// A weight matrix of `rows` rows (outputs) of `cols` values (inputs), one copy: in tiles, or row by
@@ -29,11 +30,25 @@ pub struct WeightsError {
 }
 
 impl Weights {
-    /// A matrix out of its bytes, row after row.
+    /// A matrix out of its bytes, row after row, in memory of its own.
     ///
     /// # Errors
     /// [`WeightsError`] if the size does not fit or rows are not whole blocks.
     pub fn new(
+        dtype: TensorType,
+        rows: usize,
+        cols: usize,
+        bytes: AlignedBytes,
+    ) -> Result<Self, WeightsError> {
+        Self::new_in((&mut Arena::apart(), &mut Pool::alone()), dtype, rows, cols, bytes)
+    }
+
+    /// A matrix out of its bytes, row after row, next to others, made by all threads of a pool.
+    ///
+    /// # Errors
+    /// [`WeightsError`] if the size does not fit or rows are not whole blocks.
+    pub fn new_in(
+        (arena, pool): (&mut Arena, &mut Pool),
         dtype: TensorType,
         rows: usize,
         cols: usize,
@@ -52,13 +67,15 @@ impl Weights {
             let file = bytes.as_slice();
             let bytes = with_tile!(
                 dtype,
-                T => repack::<T>(file, rows, cols, row_bytes),
+                T => repack::<T>((arena, pool), file, rows, (cols, row_bytes)),
                 else AlignedBytes::default()
             );
             let row_bytes = 0;
             return Ok(Self { dtype, rows, cols, row_bytes, bytes });
         }
-        Ok(Self { dtype, rows, cols, row_bytes, bytes })
+        let mut stored = arena.zeroed(bytes.as_slice().len());
+        stored.as_mut_slice().copy_from_slice(bytes.as_slice());
+        Ok(Self { dtype, rows, cols, row_bytes, bytes: stored })
     }
 
     /// Outputs.
@@ -123,18 +140,28 @@ pub(super) const fn strip_bytes<T: Tile>(cols: usize) -> usize {
 }
 
 /// Tiles out of the rows of a file. Rows and columns that no tile is full of are zero.
-fn repack<T: Tile>(file: &[u8], rows: usize, cols: usize, row_bytes: usize) -> AlignedBytes {
+fn repack<T: Tile>(
+    (arena, pool): (&mut Arena, &mut Pool),
+    file: &[u8],
+    rows: usize,
+    (cols, row_bytes): (usize, usize),
+) -> AlignedBytes {
     let strip = strip_bytes::<T>(cols);
-    let mut tiles = AlignedBytes::zeroed(rows.div_ceil(ROWS) * strip);
-    let strips = tiles.as_mut_slice().chunks_exact_mut(strip.max(1));
-    for (strip, rows) in strips.zip(file.chunks(ROWS * row_bytes.max(1))) {
-        for (row, file) in rows.chunks_exact(row_bytes).enumerate() {
-            let blocks = file.chunks(T::FILE_BYTES);
-            for (tile, blocks) in strip.chunks_exact_mut(T::BYTES).zip(blocks) {
-                T::pack(blocks, row, tile);
+    let mut tiles = arena.zeroed(rows.div_ceil(ROWS) * strip);
+    let to = Disjoint::new(tiles.as_mut_slice());
+    pool.run(&|part| {
+        for n in part.share(rows.div_ceil(ROWS), 1) {
+            // SAFETY: parts do not overlap, so each strip goes to one thread.
+            let strip = unsafe { to.part(n * strip, strip) };
+            let rows = n * ROWS..rows.min((n + 1) * ROWS);
+            for (row, n) in rows.enumerate() {
+                let blocks = file[n * row_bytes..][..row_bytes].chunks(T::FILE_BYTES);
+                for (tile, blocks) in strip.chunks_exact_mut(T::BYTES).zip(blocks) {
+                    T::pack(blocks, row, tile);
+                }
             }
         }
-    }
+    });
     tiles
 }
 
@@ -146,10 +173,12 @@ fn dequantise<T: Tile>(tiles: &[u8], cols: usize, row: usize, out: &mut [f32]) {
         for (at, out) in out.chunks_mut(SUB).enumerate() {
             let codes = T::codes(Portable, tile, at / T::SUBS, at % T::SUBS);
             let scales = [0, 1].map(|h| T::scale(Portable, tile, at, h * usize::from(T::HALVES)));
-            let min = if T::HAS_MIN { T::min(Portable, tile, at)[row] } else { 0.0 };
+            let min = |h| T::min(Portable, tile, at, h * usize::from(T::HALVES))[row];
+            let mins = if T::HAS_MIN { [0, 1].map(min) } else { [0.0; 2] };
             for (k, out) in out.iter_mut().enumerate() {
                 let code = i32::from(codes[k / 4][4 * row + k % 4]) - T::OFFSET;
-                *out = scales[k / (4 * VECTORS / 2)][row] * code as f32 + min;
+                let half = k / (4 * VECTORS / 2);
+                *out = scales[half][row] * code as f32 + mins[half];
             }
         }
     }

@@ -14,8 +14,8 @@ use super::Config;
 use super::cpu_ops::lane;
 use super::load::{LoadError, Tensor as Stored, weights_of};
 use super::ops::{OpResult, Ops};
-use crate::kernels::Level;
 use crate::kernels::vector::Pairing;
+use crate::kernels::{Arena, Level, Pool};
 use crate::kv_store::CacheType;
 use crate::runner::{Batch, RunnerError};
 
@@ -182,7 +182,7 @@ impl Ops for CandleOps {
         bias: Option<Vec<f32>>,
     ) -> Result<CandleLinear, LoadError> {
         let name = stored.name.clone();
-        let weights = weights_of(stored)?;
+        let weights = weights_of((&mut Arena::apart(), &mut Pool::alone()), stored)?;
         let (rows, cols) = (weights.rows(), weights.cols());
         let mut values = vec![0.0; rows * cols];
         for (row, out) in values.chunks_exact_mut(cols).enumerate() {
@@ -265,14 +265,38 @@ impl Ops for CandleOps {
         Ok(())
     }
 
-    fn linears<const N: usize>(
+    fn norm_linears<const N: usize>(
         &mut self,
         x: &Activations,
+        (weights, eps): (&Tensor, f32),
         to: [(&CandleLinear, &mut Activations); N],
     ) -> OpResult {
+        let x = norm(x.get()?, weights, eps)?;
         for (linear, out) in to {
-            out.0 = Some(product(x.get()?, linear)?);
+            out.0 = Some(product(&x, linear)?);
         }
+        Ok(())
+    }
+
+    fn add_linear(
+        &mut self,
+        x: &Activations,
+        weights: &CandleLinear,
+        out: &mut Activations,
+    ) -> OpResult {
+        out.0 = Some((out.get()? + product(x.get()?, weights)?)?);
+        Ok(())
+    }
+
+    fn add_silu_linear(
+        &mut self,
+        gate: &Activations,
+        up: &Activations,
+        weights: &CandleLinear,
+        out: &mut Activations,
+    ) -> OpResult {
+        let x = (gate.get()?.silu()? * up.get()?)?;
+        out.0 = Some((out.get()? + product(&x, weights)?)?);
         Ok(())
     }
 
@@ -306,16 +330,6 @@ impl Ops for CandleOps {
         };
         let rows = pass.seen.iter().enumerate().map(row).collect::<Candle<Vec<_>>>()?;
         out.0 = Some(Tensor::cat(&rows, 0)?);
-        Ok(())
-    }
-
-    fn silu_mul(&mut self, gate: &mut Activations, up: &Activations) -> OpResult {
-        gate.0 = Some((gate.get()?.silu()? * up.get()?)?);
-        Ok(())
-    }
-
-    fn add(&mut self, x: &mut Activations, y: &Activations) -> OpResult {
-        x.0 = Some((x.get()? + y.get()?)?);
         Ok(())
     }
 

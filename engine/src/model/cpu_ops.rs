@@ -8,9 +8,10 @@ use super::config::Config;
 use super::load::{LoadError, Tensor, weights_of};
 use super::ops::{OpResult, Ops};
 use crate::kernels::attention::{self, Shape, Sight, attention};
+use crate::kernels::input::Input;
 use crate::kernels::linear::{self, Linear, linears};
 use crate::kernels::vector::{self, Pairing};
-use crate::kernels::{Level, Pool, Weights};
+use crate::kernels::{Arena, Level, Pool, Weights};
 use crate::kv_store::{CacheType, KvStore};
 use crate::runner::{Batch, RunnerError};
 
@@ -18,6 +19,7 @@ use crate::runner::{Batch, RunnerError};
 pub struct CpuOps {
     level: Level,
     pool: Pool,
+    arena: Arena,
     cache: CacheType,
     store: Option<KvStore>,
     pass: Pass,
@@ -78,6 +80,12 @@ pub struct CpuLinear {
     bias: Option<Vec<f32>>,
 }
 
+impl CpuLinear {
+    fn layer<'a>(&'a self, out: &'a mut [f32], add: bool) -> Linear<'a> {
+        Linear { weights: &self.weights, bias: self.bias.as_deref(), out, add }
+    }
+}
+
 impl CpuOps {
     /// Operations over `threads` threads at an instruction-set level.
     ///
@@ -99,6 +107,7 @@ impl CpuOps {
         Ok(Self {
             level,
             pool: Pool::new(threads)?,
+            arena: Arena::joint(),
             cache,
             store: None,
             pass,
@@ -119,7 +128,7 @@ impl Ops for CpuOps {
     type Matrix = Matrix;
 
     fn linear(&mut self, weights: Tensor, bias: Option<Vec<f32>>) -> Result<CpuLinear, LoadError> {
-        Ok(CpuLinear { weights: weights_of(weights)?, bias })
+        Ok(CpuLinear { weights: weights_of((&mut self.arena, &mut self.pool), weights)?, bias })
     }
 
     fn norm(&mut self, weights: Vec<f32>) -> Result<Vec<f32>, LoadError> {
@@ -178,17 +187,34 @@ impl Ops for CpuOps {
         Ok(())
     }
 
-    fn linears<const N: usize>(
+    fn norm_linears<const N: usize>(
         &mut self,
         x: &Matrix,
+        (weight, eps): (&Vec<f32>, f32),
         to: [(&CpuLinear, &mut Matrix); N],
     ) -> OpResult {
-        let mut layers = to.map(|(l, out)| Linear {
-            out: out.shape(x.rows(), l.weights.rows()),
-            weights: &l.weights,
-            bias: l.bias.as_deref(),
-        });
-        linears(self.level, &mut self.pool, &x.values, &mut layers, &mut self.linear);
+        let layers = to.map(|(l, out)| l.layer(out.shape(x.rows(), l.weights.rows()), false));
+        let input = Input::Norm { x: &x.values, weight, eps };
+        linears(self.level, &mut self.pool, input, layers, &mut self.linear);
+        Ok(())
+    }
+
+    fn add_linear(&mut self, x: &Matrix, weights: &CpuLinear, out: &mut Matrix) -> OpResult {
+        let layers = [weights.layer(&mut out.values, true)];
+        linears(self.level, &mut self.pool, Input::Rows(&x.values), layers, &mut self.linear);
+        Ok(())
+    }
+
+    fn add_silu_linear(
+        &mut self,
+        gate: &Matrix,
+        up: &Matrix,
+        weights: &CpuLinear,
+        out: &mut Matrix,
+    ) -> OpResult {
+        let layers = [weights.layer(&mut out.values, true)];
+        let input = Input::Silu { gate: &gate.values, up: &up.values };
+        linears(self.level, &mut self.pool, input, layers, &mut self.linear);
         Ok(())
     }
 
@@ -230,16 +256,6 @@ impl Ops for CpuOps {
         Ok(())
     }
 
-    fn silu_mul(&mut self, gate: &mut Matrix, up: &Matrix) -> OpResult {
-        vector::silu_mul(self.level, &mut gate.values, &up.values);
-        Ok(())
-    }
-
-    fn add(&mut self, x: &mut Matrix, y: &Matrix) -> OpResult {
-        vector::add(&mut x.values, &y.values);
-        Ok(())
-    }
-
     fn gather(&mut self, x: &Matrix, rows: &[usize], out: &mut Matrix) -> OpResult {
         out.shape(rows.len(), x.width);
         for (&row, out) in rows.iter().zip(out.values.chunks_exact_mut(x.width)) {
@@ -256,12 +272,8 @@ impl Ops for CpuOps {
     fn head(&mut self, x: &Matrix, weights: &CpuLinear, out: &mut Vec<f32>) -> OpResult {
         let start = out.len();
         out.resize(start + x.rows() * weights.weights.rows(), 0.0);
-        let layer = Linear {
-            weights: &weights.weights,
-            bias: weights.bias.as_deref(),
-            out: &mut out[start..],
-        };
-        linears(self.level, &mut self.pool, &x.values, &mut [layer], &mut self.linear);
+        let layers = [weights.layer(&mut out[start..], false)];
+        linears(self.level, &mut self.pool, Input::Rows(&x.values), layers, &mut self.linear);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use super::config::Config;
 use super::ops::Ops;
 use super::transformer::{Layer, Transformer};
 use crate::gguf::{GgufError, Header, TensorType};
-use crate::kernels::{AlignedBytes, Level, Weights, WeightsError};
+use crate::kernels::{AlignedBytes, Arena, Level, Pool, Weights, WeightsError};
 
 /// A model that can't be loaded, and why.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +103,11 @@ pub struct Tensor {
     pub bytes: AlignedBytes,
 }
 
+/// The tensor that tokens are looked up in, and that makes the logits where there is no [`HEAD`].
+pub(super) const EMBEDDING: &str = "token_embd.weight";
+/// The tensor that makes the logits.
+pub(super) const HEAD: &str = "output.weight";
+
 /// Where tensors come from.
 pub trait TensorSource {
     /// Names of all tensors.
@@ -113,6 +118,10 @@ pub trait TensorSource {
     /// # Errors
     /// [`LoadError`] if it can't be read.
     fn take(&mut self, name: &str) -> Result<Option<Tensor>, LoadError>;
+    /// Rows of the output head, if it has not one for each entry of the vocabulary.
+    fn head_rows(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Tensors of a GGUF file.
@@ -174,26 +183,27 @@ pub fn build<O: Ops>(
     source: &mut dyn TensorSource,
     ops: &mut O,
 ) -> Result<Transformer<O>, LoadError> {
-    let names = source.names();
+    let (names, head_rows) = (source.names(), source.head_rows());
     let mut b = Builder { source, ops, taken: BTreeSet::new() };
     if let Some(factors) = b.vector("rope_freqs.weight", config.rope.dims / 2)? {
         config.rope.divide(&factors)?;
     }
-    let embedding = b.tensor("token_embd.weight")?;
+    let embedding = b.tensor(EMBEDDING)?;
     let vocab = embedding.dims.get(1).copied().unwrap_or(0);
     check_shape(&embedding, &[config.width, vocab])?;
     let embedding = b.ops.linear(embedding, None)?;
     let layers =
         (0..config.layers).map(|i| layer(&mut b, &config, i)).collect::<Result<Vec<_>, _>>()?;
     let norm = b.norm("output_norm.weight", config.width)?;
-    let head = match names.iter().any(|n| n == "output.weight") {
-        true => Some(b.linear("output", config.width, vocab, false)?),
+    let outputs = head_rows.unwrap_or(vocab);
+    let head = match names.iter().any(|n| n == HEAD) {
+        true => Some(b.linear("output", config.width, outputs, false)?),
         false => None,
     };
     if let Some(name) = names.iter().find(|n| !b.taken.contains(*n) && !is_ignorable(n)) {
         return Err(LoadError::UnknownTensor { name: name.clone() });
     }
-    Ok(Transformer { config, vocab, embedding, layers, norm, head })
+    Ok(Transformer { config, vocab, outputs, embedding, layers, norm, head })
 }
 
 struct Builder<'a, O> {
@@ -241,7 +251,7 @@ impl<O: Ops> Builder<'_, O> {
     fn vector(&mut self, name: &str, len: usize) -> Result<Option<Vec<f32>>, LoadError> {
         let Some(tensor) = self.optional(name)? else { return Ok(None) };
         check_shape(&tensor, &[len])?;
-        let weights = weights_of(tensor)?;
+        let weights = weights_of((&mut Arena::apart(), &mut Pool::alone()), tensor)?;
         let mut values = vec![0.0; len];
         weights.dequantise_row(Level::detect(), 0, &mut values);
         Ok(Some(values))
@@ -287,8 +297,12 @@ fn check_shape(tensor: &Tensor, expected: &[usize]) -> Result<(), LoadError> {
 ///
 /// # Errors
 /// [`LoadError::Weights`] if its bytes do not fit its shape.
-pub(super) fn weights_of(tensor: Tensor) -> Result<Weights, LoadError> {
+pub(super) fn weights_of(
+    place: (&mut Arena, &mut Pool),
+    tensor: Tensor,
+) -> Result<Weights, LoadError> {
     let Tensor { name, dims, dtype, bytes } = tensor;
     let (cols, rows) = (dims.first().copied().unwrap_or(0), dims.get(1).copied().unwrap_or(1));
-    Weights::new(dtype, rows, cols, bytes).map_err(|source| LoadError::Weights { name, source })
+    Weights::new_in(place, dtype, rows, cols, bytes)
+        .map_err(|source| LoadError::Weights { name, source })
 }

@@ -76,11 +76,27 @@ pub trait Ops: Send {
     ) -> OpResult;
     /// The same in place on each head of each row (as long as the norm).
     fn head_norm(&mut self, x: &mut Self::Matrix, norm: &Self::Norm, eps: f32) -> OpResult;
-    /// `out = x · weightsᵀ + bias` for several weights over the same input.
-    fn linears<const N: usize>(
+    /// `out = (x / rms(x) * norm) · weightsᵀ + bias` for several weights over the same input.
+    fn norm_linears<const N: usize>(
         &mut self,
         x: &Self::Matrix,
+        norm: (&Self::Norm, f32),
         to: [(&Self::Linear, &mut Self::Matrix); N],
+    ) -> OpResult;
+    /// `out += x · weightsᵀ + bias`.
+    fn add_linear(
+        &mut self,
+        x: &Self::Matrix,
+        weights: &Self::Linear,
+        out: &mut Self::Matrix,
+    ) -> OpResult;
+    /// `out += (silu(gate) * up) · weightsᵀ + bias`.
+    fn add_silu_linear(
+        &mut self,
+        gate: &Self::Matrix,
+        up: &Self::Matrix,
+        weights: &Self::Linear,
+        out: &mut Self::Matrix,
     ) -> OpResult;
     /// Rotates q and k by the rows' positions and writes k and v to the rows' slots of a layer.
     fn rotary_write(
@@ -92,10 +108,6 @@ pub trait Ops: Send {
     ) -> OpResult;
     /// `out` = attention of the rows' queries over what they see of a layer.
     fn attention(&mut self, layer: usize, q: &Self::Matrix, out: &mut Self::Matrix) -> OpResult;
-    /// `gate = silu(gate) * up`.
-    fn silu_mul(&mut self, gate: &mut Self::Matrix, up: &Self::Matrix) -> OpResult;
-    /// `x += y`.
-    fn add(&mut self, x: &mut Self::Matrix, y: &Self::Matrix) -> OpResult;
     /// `out[i] = x[rows[i]]`.
     fn gather(&mut self, x: &Self::Matrix, rows: &[usize], out: &mut Self::Matrix) -> OpResult;
     /// Appends all values of `x` to `out`.

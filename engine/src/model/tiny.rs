@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::quantized::QTensor;
 use candle_core::{Device, Tensor as Candle};
 
 use super::config::{Architecture, Config};
 use super::load::Tensor;
+use super::requantise::candle_type;
 use super::rope::Rope;
 use crate::gguf::TensorType;
 use crate::kernels::AlignedBytes;
@@ -188,26 +189,6 @@ impl Tiny {
             .map(|_| (base.next() + self.noise * other.next()) * keep * scale)
             .map(|x| if is_norm { 1.0 + x } else { x })
             .collect()
-    }
-}
-
-fn candle_type(dtype: TensorType) -> GgmlDType {
-    match dtype {
-        TensorType::F32 => GgmlDType::F32,
-        TensorType::F16 => GgmlDType::F16,
-        TensorType::BF16 => GgmlDType::BF16,
-        TensorType::Q4_0 => GgmlDType::Q4_0,
-        TensorType::Q4_1 => GgmlDType::Q4_1,
-        TensorType::Q5_0 => GgmlDType::Q5_0,
-        TensorType::Q5_1 => GgmlDType::Q5_1,
-        TensorType::Q8_0 => GgmlDType::Q8_0,
-        TensorType::Q8_1 => GgmlDType::Q8_1,
-        TensorType::Q2_K => GgmlDType::Q2K,
-        TensorType::Q3_K => GgmlDType::Q3K,
-        TensorType::Q4_K => GgmlDType::Q4K,
-        TensorType::Q5_K => GgmlDType::Q5K,
-        TensorType::Q6_K => GgmlDType::Q6K,
-        TensorType::Q8_K => GgmlDType::Q8K,
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Transformer<O: Ops> {
     pub config: Config,
     /// Entries of the vocabulary.
     pub vocab: usize,
+    /// Entries of a row of logits.
+    pub outputs: usize,
     pub(super) embedding: O::Linear,
     pub(super) layers: Vec<Layer<O>>,
     pub(super) norm: O::Norm,
@@ -38,9 +40,11 @@ pub(super) struct Layer<O: Ops> {
 /// Activations, kept from pass to pass.
 pub struct Buffers<O: Ops> {
     tokens: Vec<u32>,
+    /// Rows whose logits are wanted.
+    wanted: Vec<usize>,
     /// The residual stream, `[rows, width]`.
     x: O::Matrix,
-    /// What a block's half reads and writes, `[rows, width]`.
+    /// The stream's last rows, normed for the head.
     h: O::Matrix,
     q: O::Matrix,
     k: O::Matrix,
@@ -55,6 +59,7 @@ impl<O: Ops> Default for Buffers<O> {
     fn default() -> Self {
         Self {
             tokens: Vec::new(),
+            wanted: Vec::new(),
             x: O::Matrix::default(),
             h: O::Matrix::default(),
             q: O::Matrix::default(),
@@ -92,8 +97,9 @@ impl<O: Ops> Transformer<O> {
             bufs.tokens.extend(batch.rows[rows.clone()].iter().map(|r| r.token));
             ops.begin(&self.config, batch, rows)?;
             self.blocks(ops, bufs)?;
-            let wanted: Vec<usize> = here.iter().map(|&w| w as usize - start).collect();
-            self.logits(ops, bufs, &wanted, out)?;
+            bufs.wanted.clear();
+            bufs.wanted.extend(here.iter().map(|&w| w as usize - start));
+            self.logits(ops, bufs, out)?;
         }
         Ok(())
     }
@@ -102,9 +108,8 @@ impl<O: Ops> Transformer<O> {
         let eps = self.config.norm_eps;
         ops.embed(&self.embedding, &b.tokens, &mut b.x)?;
         for (i, layer) in self.layers.iter().enumerate() {
-            ops.rms_norm(&b.x, &layer.attn_norm, eps, &mut b.h)?;
             let qkv = [(&layer.q, &mut b.q), (&layer.k, &mut b.k), (&layer.v, &mut b.v)];
-            traced("linear", || ops.linears(&b.h, qkv))?;
+            traced("linear", || ops.norm_linears(&b.x, (&layer.attn_norm, eps), qkv))?;
             if let Some(norm) = &layer.q_norm {
                 ops.head_norm(&mut b.q, norm, eps)?;
             }
@@ -113,30 +118,20 @@ impl<O: Ops> Transformer<O> {
             }
             ops.rotary_write(i, &mut b.q, &mut b.k, &b.v)?;
             traced("attention", || ops.attention(i, &b.q, &mut b.a))?;
-            traced("linear", || ops.linears(&b.a, [(&layer.out, &mut b.h)]))?;
-            ops.add(&mut b.x, &b.h)?;
+            traced("linear", || ops.add_linear(&b.a, &layer.out, &mut b.x))?;
 
-            ops.rms_norm(&b.x, &layer.ffn_norm, eps, &mut b.h)?;
             let gate_up = [(&layer.gate, &mut b.gate), (&layer.up, &mut b.up)];
-            traced("linear", || ops.linears(&b.h, gate_up))?;
-            ops.silu_mul(&mut b.gate, &b.up)?;
-            traced("linear", || ops.linears(&b.gate, [(&layer.down, &mut b.h)]))?;
-            ops.add(&mut b.x, &b.h)?;
+            traced("linear", || ops.norm_linears(&b.x, (&layer.ffn_norm, eps), gate_up))?;
+            traced("linear", || ops.add_silu_linear(&b.gate, &b.up, &layer.down, &mut b.x))?;
         }
         Ok(())
     }
 
-    fn logits(
-        &self,
-        ops: &mut O,
-        b: &mut Buffers<O>,
-        wanted: &[usize],
-        out: &mut Rows,
-    ) -> OpResult {
-        if wanted.is_empty() {
+    fn logits(&self, ops: &mut O, b: &mut Buffers<O>, out: &mut Rows) -> OpResult {
+        if b.wanted.is_empty() {
             return Ok(());
         }
-        ops.gather(&b.x, wanted, &mut b.a)?;
+        ops.gather(&b.x, &b.wanted, &mut b.a)?;
         ops.rms_norm(&b.a, &self.norm, self.config.norm_eps, &mut b.h)?;
         if out.keep_hidden {
             ops.read(&b.h, &mut out.hidden)?;

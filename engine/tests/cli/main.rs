@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, reason = "helpers of tests")]
 
 mod audit;
+mod drafts;
 mod errors;
 mod output;
 #[cfg(unix)]

@@ -26,14 +26,17 @@ fn target(path: &[TokenId]) -> Law {
     as_law(&logits(path, 3, VOCAB))
 }
 
-/// The three kinds, and a mixture of all.
-fn maps() -> [VocabMap; 4] {
+/// The three kinds, a mixture of all, and drafters that are fed more than they say.
+fn maps() -> [VocabMap; 7] {
     let map = |ids: &[Option<TokenId>]| VocabMap::new(ids.iter().copied(), VOCAB).unwrap();
     [
         map(&[Some(0), Some(1), Some(3)]),
         map(&[Some(0), Some(1), Some(2), Some(3), None, None]),
         map(&[Some(2), Some(0), Some(3), Some(1)]),
         map(&[None, Some(3), None, Some(1), Some(0)]),
+        VocabMap::identity(4, VOCAB).unwrap().with_head(&[0, 2, 3]).unwrap(),
+        map(&[Some(2), Some(0), Some(3), Some(1)]).with_head(&[3, 1, 0]).unwrap(),
+        map(&[None, Some(3), None, Some(1), Some(0)]).with_head(&[4, 0, 3]).unwrap(),
     ]
 }
 

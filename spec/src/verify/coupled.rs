@@ -1,7 +1,7 @@
 //! The `coupled` rule.
 
 use super::{Round, Verdict, Verifier, VerifyError};
-use crate::{DrawMode, TargetRows, coupled_sample};
+use crate::{DrawMode, TargetRows};
 
 /// Emits what the target itself would have sampled, and accepts a draft iff it is that token.
 ///
@@ -32,7 +32,7 @@ impl Verifier for Coupled {
         let mut node = None;
         loop {
             let position = round.base + verdict.path.len() as u64;
-            let token = coupled_sample(rows.law(node)?, &round.draws, position);
+            let token = rows.coupled(node, &round.draws, position)?;
             match round.proposal.child(node, token) {
                 Some(child) => {
                     verdict.path.push(child);

@@ -175,7 +175,15 @@ impl Left {
             ids.push(id);
             weights.push(weight);
         };
+        let mut dense = false;
         match family.sampled {
+            Some((q, _)) if is_dense(p) && is_dense(q) => {
+                dense = true;
+                let left = difference(p, self.taken, self.rest);
+                let (of_p, of_q) = (p.parts().1, q.parts().1);
+                weights.extend(of_p.iter().zip(of_q).map(|(&p, &q)| left(p, q)));
+                weights.extend_from_slice(of_p.get(of_q.len()..).unwrap_or_default());
+            }
             Some((q, _)) => {
                 let left = left_over(p, q, self.taken, self.rest);
                 left.filter(|&(_, weight)| weight > 0.0).for_each(|(id, w)| keep(id, w));
@@ -186,7 +194,7 @@ impl Left {
                 p.weighted().filter(|&(id, _)| !tried(id)).for_each(|(id, w)| keep(id, w));
             }
         }
-        let Ok(left) = Law::checked(Some(ids), weights) else {
+        let Ok(left) = Law::checked((!dense).then_some(ids), weights) else {
             return choices.pick(site, p); // Not reached: the mass was seen to be above zero.
         };
         let token = choices.pick(site, &left);
@@ -242,6 +250,10 @@ fn difference(p: &Law, taken: f64, rest: f64) -> impl Fn(f64, f64) -> f64 {
         let left = p - by * (q / unit);
         if left > 0.0 { left } else { 0.0 }
     }
+}
+
+fn is_dense(law: &Law) -> bool {
+    law.parts().0.is_none()
 }
 
 fn weight_of(law: &Law, id: TokenId) -> f64 {

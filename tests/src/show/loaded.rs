@@ -6,7 +6,11 @@ use anyhow::Context;
 use redline::gguf::Header;
 use redline::hub::{self, TerminalProgress};
 use redline::text::{ChatTemplate, Tokenizer};
-use redline::{CpuRunner, DraftModel, ModelInfo, ModelRunner, RunOptions, Scorer, Target};
+use redline::{
+    CpuRunner, DraftModel, DraftParts, LoadOptions, ModelInfo, ModelRunner, RunOptions, Scorer,
+    Target, Tree, load_draft,
+};
+use redline_spec::{Drafter, VocabMap};
 
 use super::shared::SharedRunner;
 
@@ -27,7 +31,7 @@ impl Loaded {
         let template = ChatTemplate::from_gguf(&header, &tokenizer)?;
         let mut options = RunOptions::default();
         options.threads = threads.unwrap_or(options.threads);
-        let runner = SharedRunner::new(CpuRunner::load(&header, file, options)?);
+        let runner = SharedRunner::new(Box::new(CpuRunner::load(&header, file, options)?));
         Ok(Self { name: name.to_owned(), tokenizer, template, runner })
     }
 
@@ -51,5 +55,32 @@ impl Loaded {
 
     pub(crate) fn scorer(&self) -> Scorer {
         Scorer::new(Box::new(self.runner.clone()), Arc::clone(&self.tokenizer))
+    }
+}
+
+/// A draft model of a target, loaded once.
+pub(crate) struct LoadedDraft {
+    name: String,
+    runner: SharedRunner,
+    shared: usize,
+    map: Option<VocabMap>,
+}
+
+impl LoadedDraft {
+    pub(crate) fn open(options: &LoadOptions, target: &Target) -> anyhow::Result<Self> {
+        let DraftParts { runner, shared, map } = load_draft(options, target)?;
+        let runner = SharedRunner::new(runner);
+        Ok(Self { name: options.draft.clone(), runner, shared, map })
+    }
+
+    pub(crate) fn info(&self) -> &ModelInfo {
+        self.runner.info()
+    }
+
+    /// As a drafter of chains.
+    pub(crate) fn drafter(&self) -> Box<dyn Drafter> {
+        let (shared, map) = (self.shared, self.map.clone());
+        let parts = DraftParts { runner: Box::new(self.runner.clone()), shared, map };
+        parts.drafter(&self.name, Tree::Chain)
     }
 }

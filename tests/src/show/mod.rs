@@ -17,8 +17,6 @@ mod reference;
 mod report;
 #[cfg(feature = "engine")]
 mod shared;
-#[cfg(feature = "engine")]
-mod spans;
 
 use std::process::ExitCode;
 

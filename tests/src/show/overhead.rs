@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
+use redline::spans::{Busy, SpanTimes};
 use redline::{
     DraftLength, Engine, EngineOptions, Event, GenerateRequest, Prompt, Registry, assemble,
 };
@@ -11,7 +12,6 @@ use redline::{
 use super::loaded::Loaded;
 use super::prompts;
 use super::report::{Row, Verdict, emit, note};
-use super::spans::{Busy, SpanTimes};
 
 /// Flags of `redline-tests overhead`.
 #[derive(clap::Args)]
@@ -120,7 +120,7 @@ fn decode(engine: &mut Engine, times: &SpanTimes, sequences: usize) -> usize {
     tokens
 }
 
-fn report(args: &Args, sums: &BTreeMap<&'static str, Busy>, tokens: usize) -> anyhow::Result<()> {
+fn report(args: &Args, sums: &BTreeMap<String, Busy>, tokens: usize) -> anyhow::Result<()> {
     let all = sums.get("step").copied().unwrap_or_default();
     note(&format!("{} steps, {tokens} tokens", all.count));
     let mut parts = serde_json::Map::new();

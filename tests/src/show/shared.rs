@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redline::{Batch, CpuRunner, ModelInfo, ModelRunner, Rows, RunnerError};
+use redline::{Batch, ModelInfo, ModelRunner, Rows, RunnerError};
 use redline_kv_cache::{BlockCopy, SlotMove};
 
 /// A runner that can be given away several times. One engine or scorer at a time: making the next one replaces the
@@ -10,15 +10,15 @@ use redline_kv_cache::{BlockCopy, SlotMove};
 #[derive(Clone)]
 pub(crate) struct SharedRunner {
     info: ModelInfo,
-    runner: Arc<Mutex<CpuRunner>>,
+    runner: Arc<Mutex<Box<dyn ModelRunner>>>,
 }
 
 impl SharedRunner {
-    pub(crate) fn new(runner: CpuRunner) -> Self {
+    pub(crate) fn new(runner: Box<dyn ModelRunner>) -> Self {
         Self { info: runner.info().clone(), runner: Arc::new(Mutex::new(runner)) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, CpuRunner> {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn ModelRunner>> {
         // A panic inside the runner ends the whole check; nothing goes on with what it left.
         self.runner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use anyhow::Context;
 use redline::{
-    BLOCK_SIZE, Engine, EngineOptions, Event, FinishReason, GenerateRequest,
+    BLOCK_SIZE, Engine, EngineOptions, Event, FinishReason, GenerateRequest, LoadOptions,
     Prompt as EnginePrompt, RequestId, RequestOutput, Sampling, assemble,
 };
 use redline_spec::{Drafter, Ngram};
 
 use super::cells::{Cell, Memory, Temperature};
-use crate::show::loaded::Loaded;
+use crate::show::loaded::{Loaded, LoadedDraft};
 use crate::show::prompts::Prompt;
 
 /// Steps between submissions where one sequence at a time is to preempt another.
@@ -22,7 +22,7 @@ const STAGGER_INSIDE: usize = 4;
 /// What all cells share.
 pub(super) struct Bench<'a> {
     target: &'a Loaded,
-    drafts: BTreeMap<String, Loaded>,
+    drafts: BTreeMap<String, LoadedDraft>,
     prompts: &'a [Prompt],
     tokens: usize,
 }
@@ -48,12 +48,14 @@ impl<'a> Bench<'a> {
         drafts: &[String],
         prompts: &'a [Prompt],
         tokens: usize,
-        threads: Option<usize>,
+        options: &LoadOptions,
     ) -> anyhow::Result<Self> {
         let models = drafts.iter().filter(|name| !["none", "ngram"].contains(&name.as_str()));
-        let drafts = models
-            .map(|name| Ok((name.clone(), Loaded::open(name, threads)?)))
-            .collect::<anyhow::Result<_>>()?;
+        let open = |name: &String| {
+            let options = LoadOptions { draft: name.clone(), ..options.clone() };
+            Ok((name.clone(), LoadedDraft::open(&options, &target.target())?))
+        };
+        let drafts = models.map(open).collect::<anyhow::Result<_>>()?;
         Ok(Self { target, drafts, prompts, tokens })
     }
 
@@ -108,7 +110,6 @@ impl<'a> Bench<'a> {
     }
 
     fn engine(&self, cell: &Cell) -> anyhow::Result<Engine> {
-        let vocab = self.target.info().vocab_size;
         let mut token_bytes = self.target.info().lane.bytes_per_token()?;
         let drafter: Option<Box<dyn Drafter>> = match cell.draft.as_str() {
             "none" => None,
@@ -116,7 +117,7 @@ impl<'a> Bench<'a> {
             name => {
                 let draft = self.drafts.get(name).context("a draft model that was not loaded")?;
                 token_bytes += draft.info().lane.bytes_per_token()?;
-                Some(Box::new(draft.drafter(vocab)))
+                Some(draft.drafter())
             }
         };
         let block_bytes = token_bytes * u64::from(BLOCK_SIZE);

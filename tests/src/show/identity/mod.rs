@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use redline::{DraftHead, DraftQuant, LoadOptions};
 use serde_json::{Value, json};
 
 use self::cells::{Cell, Memory};
@@ -23,9 +24,15 @@ pub(super) struct Args {
     /// Target model
     #[arg(short, long, default_value = "smollm2-135m")]
     model: String,
-    /// Drafters, separated by commas: none, ngram, or draft models
+    /// Drafters, separated by commas: none, ngram, draft models, or self:q4_0
     #[arg(short, long, default_value = "none,ngram", value_delimiter = ',')]
     draft: Vec<String>,
+    /// Re-quantise the draft models: q4_0, q3_k or q2_k
+    #[arg(long)]
+    draft_quant: Option<DraftQuant>,
+    /// Tokens that the draft models can say: all, a number, or a file of ids
+    #[arg(long, default_value = "all")]
+    draft_head: DraftHead,
     /// Every combination, on all prompts
     #[arg(long)]
     full: bool,
@@ -67,9 +74,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let code = pick(args.prompts, 4, 99);
     let prompts = prompts::code_and_chat(&target, code, pick(args.chat_prompts, 2, 40))?;
     let tokens = pick(args.tokens, 24, 64);
-    let setup = state::setup(&target, &prompts, tokens)?;
+    let options = LoadOptions {
+        model: args.model.clone(),
+        draft_quant: args.draft_quant,
+        draft_head: args.draft_head.clone(),
+        threads: args.threads,
+        ..LoadOptions::default()
+    };
+    let setup = state::setup(&target, &prompts, tokens, &options)?;
     let mut state = State::open(args.state.as_deref(), setup)?;
-    let mut bench = Bench::new(&target, &args.draft, &prompts, tokens, args.threads)?;
+    let mut bench = Bench::new(&target, &args.draft, &prompts, tokens, &options)?;
     let mut cells = cells::of(&args.draft, args.full);
     cells.retain(|cell| cell.name().contains(&args.only));
 

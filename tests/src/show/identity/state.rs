@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use redline::{DraftQuant, LoadOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,10 +30,17 @@ struct Line {
 
 /// Everything that results depend on and that cells don't say, this program included: what another build has found
 /// says nothing about this one.
-pub(super) fn setup(target: &Loaded, prompts: &[Prompt], tokens: usize) -> anyhow::Result<String> {
+pub(super) fn setup(
+    target: &Loaded,
+    prompts: &[Prompt],
+    tokens: usize,
+    options: &LoadOptions,
+) -> anyhow::Result<String> {
     let mut hasher = DefaultHasher::new();
     let program = std::env::current_exe().and_then(std::fs::read);
     program.context("can't read this program")?.hash(&mut hasher);
+    (options.draft_quant.map(DraftQuant::name), format!("{:?}", options.draft_head))
+        .hash(&mut hasher);
     for prompt in prompts {
         prompt.tokens.hash(&mut hasher);
     }

@@ -1,14 +1,18 @@
-//! Plots as SVG text: axes, bars, lines, bands. No more than a report needs; colours come from the page's style sheet.
+//! Plots as SVG text: axes, bars, lines, bands. No more than a report needs; colours come from a style sheet, which a
+//! page has once ([`STYLE`]) and a file of its own brings along ([`standalone`]).
 
 use std::fmt::Write;
 
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 240.0;
+/// Colours and strokes of the classes that marks have. Lines: `theory`, `measured`, `even`, `other`, `third`.
+pub const STYLE: &str = include_str!("svg.css");
 /// Left, right, top, bottom.
 const MARGIN: [f64; 4] = [52.0, 12.0, 12.0, 42.0];
 
 /// A plot over a rectangle of data coordinates.
-pub(super) struct Plot {
+#[derive(Debug)]
+pub struct Plot {
     x: (f64, f64),
     y: (f64, f64),
     body: String,
@@ -16,7 +20,8 @@ pub(super) struct Plot {
 }
 
 impl Plot {
-    pub(super) fn new(x: (f64, f64), y: (f64, f64)) -> Self {
+    /// An empty plot over these ranges.
+    pub fn new(x: (f64, f64), y: (f64, f64)) -> Self {
         Self { x, y, body: String::new(), legend: Vec::new() }
     }
 
@@ -36,12 +41,12 @@ impl Plot {
     }
 
     /// Says what a class of marks is.
-    pub(super) fn legend(&mut self, class: &'static str, text: impl Into<String>) {
+    pub fn legend(&mut self, class: &'static str, text: impl Into<String>) {
         self.legend.push((class, text.into()));
     }
 
     /// A bar from the bottom to `top`.
-    pub(super) fn bar(&mut self, (left, right): (f64, f64), top: f64) {
+    pub fn bar(&mut self, (left, right): (f64, f64), top: f64) {
         let (x, y) = (self.px(left), self.py(top));
         let (width, height) = (self.px(right) - x, self.py(self.y.0.max(0.0)) - y);
         self.add(format_args!(
@@ -59,13 +64,13 @@ impl Plot {
     }
 
     /// A line through points.
-    pub(super) fn line(&mut self, class: &str, points: &[(f64, f64)]) {
+    pub fn line(&mut self, class: &str, points: &[(f64, f64)]) {
         let path = self.points(points);
         self.add(format_args!(r#"<polyline class="{class}" points="{path}"/>"#));
     }
 
     /// The area between two lines.
-    pub(super) fn band(&mut self, below: &[(f64, f64)], above: &[(f64, f64)]) {
+    pub fn band(&mut self, below: &[(f64, f64)], above: &[(f64, f64)]) {
         let mut around = below.to_vec();
         around.extend(above.iter().rev());
         let path = self.points(&around);
@@ -73,7 +78,7 @@ impl Plot {
     }
 
     /// A dot, with how far off it may be.
-    pub(super) fn dot(&mut self, (x, y): (f64, f64), spread: f64) {
+    pub fn dot(&mut self, (x, y): (f64, f64), spread: f64) {
         let (cx, cy) = (self.px(x), self.py(y));
         let (low, high) = (self.py(y - spread), self.py(y + spread));
         if spread > 0.0 {
@@ -85,7 +90,7 @@ impl Plot {
     }
 
     /// The picture, with axes. Ticks are values with their texts.
-    pub(super) fn finish(
+    pub fn finish(
         mut self,
         (x_ticks, x_label): (&[(f64, String)], &str),
         (y_ticks, y_label): (&[(f64, String)], &str),
@@ -147,8 +152,15 @@ impl Plot {
     }
 }
 
+/// A plot as a file that needs no page around it.
+pub fn standalone(svg: &str) -> String {
+    let style = format!("><style>{STYLE}svg {{ background: var(--paper); }}</style>");
+    let file = svg.replacen('>', &style, 1);
+    file.replacen("<svg ", r#"<svg xmlns="http://www.w3.org/2000/svg" "#, 1)
+}
+
 /// Up to seven round values from `low` to `high`, with their texts.
-pub(super) fn ticks((low, high): (f64, f64), percent: bool) -> Vec<(f64, String)> {
+pub fn ticks((low, high): (f64, f64), percent: bool) -> Vec<(f64, String)> {
     let raw = ((high - low) / 5.0).max(1e-9);
     let power = 10_f64.powf(raw.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&step| step >= raw);
@@ -188,5 +200,10 @@ mod tests {
         let svg = plot.finish((&[], "x"), (&[], "y"), "title");
         assert!(svg.contains(r#"cy="8.3""#), "{svg}");
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>") && svg.contains("a dot"));
+        let file = standalone(&svg);
+        assert!(
+            file.starts_with("<svg xmlns=") && file.contains("\"title\"><style>:root"),
+            "{file}"
+        );
     }
 }

@@ -1,0 +1,232 @@
+//! Runs a few prompts at a time through one engine, with or without drafts, and says what came out how fast.
+//!
+//! All arms share one engine, so that weights, cache and memory are the same for all of them. What a prompt costs is
+//! taken apart: every arm finds it computed, for target and draft alike, and decoding is timed while all sequences run,
+//! from the moment the last of them has its first token to the moment the first one ends.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use redline::spans::SpanTimes;
+use redline::{
+    Engine, Event, FinishReason, GenerateRequest, Prompt, Sampling, Speculation, TokenId,
+};
+
+/// A way to decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arm {
+    /// Without drafts.
+    Off,
+    /// So many a round.
+    Fixed(usize),
+    /// As many as the engine finds worth it.
+    Auto,
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Fixed(drafts) => write!(f, "{drafts}"),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+impl Arm {
+    /// Off, the fixed numbers, auto.
+    pub(crate) fn all(fixed: &[usize]) -> Vec<Self> {
+        let fixed = fixed.iter().map(|&drafts| Self::Fixed(drafts));
+        [Self::Off].into_iter().chain(fixed).chain([Self::Auto]).collect()
+    }
+
+    fn speculation(self) -> Speculation {
+        match self {
+            Self::Off => Speculation::Off,
+            Self::Fixed(drafts) => Speculation::Exactly(drafts),
+            Self::Auto => Speculation::Engine,
+        }
+    }
+}
+
+/// What requests have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) tokens: usize,
+    pub(crate) sampling: Sampling,
+    pub(crate) seed: u64,
+    pub(crate) ignore_eos: bool,
+}
+
+/// What a few prompts came to, or many runs of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    /// Tokens while all sequences ran, and the time that took.
+    pub(crate) decode_tokens: usize,
+    pub(crate) decode_s: f64,
+    /// All tokens, and all the time, what the prompts took in this run included.
+    pub(crate) tokens: usize,
+    pub(crate) whole_s: f64,
+    pub(crate) rounds: usize,
+    pub(crate) drafted: usize,
+    /// How many rounds kept 0, 1, … drafts.
+    pub(crate) histogram: Vec<usize>,
+    pub(crate) draft_passes: u64,
+    pub(crate) draft_s: f64,
+    pub(crate) prompt_tokens: usize,
+    /// Prompt tokens that were computed already.
+    pub(crate) cached_tokens: usize,
+}
+
+impl Tally {
+    /// Tokens per second while all sequences ran.
+    pub(crate) fn decode_tok_s(&self) -> f64 {
+        self.decode_tokens as f64 / self.decode_s
+    }
+
+    /// Tokens that a round brings; NaN if there was none.
+    pub(crate) fn acceptance_length(&self) -> f64 {
+        self.tokens as f64 / self.rounds as f64
+    }
+
+    /// Milliseconds of a pass of the draft model; 0 if there is none.
+    pub(crate) fn draft_ms(&self) -> f64 {
+        if self.draft_passes == 0 { 0.0 } else { self.draft_s * 1e3 / self.draft_passes as f64 }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.decode_tokens += other.decode_tokens;
+        self.decode_s += other.decode_s;
+        self.tokens += other.tokens;
+        self.whole_s += other.whole_s;
+        self.rounds += other.rounds;
+        self.drafted += other.drafted;
+        self.draft_passes += other.draft_passes;
+        self.draft_s += other.draft_s;
+        self.prompt_tokens += other.prompt_tokens;
+        self.cached_tokens += other.cached_tokens;
+        let longest = self.histogram.len().max(other.histogram.len());
+        self.histogram.resize(longest, 0);
+        for (sum, count) in self.histogram.iter_mut().zip(&other.histogram) {
+            *sum += count;
+        }
+    }
+}
+
+/// Runs prompts, all at a time.
+pub(crate) fn run(
+    engine: &mut Engine,
+    spans: &SpanTimes,
+    prompts: &[Vec<TokenId>],
+    arm: Arm,
+    job: &Job,
+) -> anyhow::Result<Tally> {
+    let started = Instant::now();
+    for (index, prompt) in prompts.iter().enumerate() {
+        engine.submit(GenerateRequest {
+            max_tokens: job.tokens,
+            sampling: job.sampling.clone(),
+            seed: Some(job.seed.wrapping_add(index as u64)),
+            ignore_eos: job.ignore_eos,
+            speculation: arm.speculation(),
+            ..GenerateRequest::new(Prompt::Tokens(prompt.clone()))
+        })?;
+    }
+    let mut tally = Tally::default();
+    let mut begun = HashSet::new();
+    // When the last one had its first token, and when the first one ended.
+    let (mut all_run, mut window_open) = (None, true);
+    while engine.has_work() {
+        for event in engine.step() {
+            match event {
+                Event::Tokens { id, tokens, .. } => {
+                    begun.insert(id);
+                    if all_run.is_some() && window_open {
+                        tally.decode_tokens += tokens.len();
+                    }
+                }
+                Event::Finished { output, .. } => {
+                    if let Some(since) = all_run.filter(|_| window_open) {
+                        tally.decode_s =
+                            Instant::duration_since(&Instant::now(), since).as_secs_f64();
+                        let drafting = spans.sums().get("draft_forward").copied();
+                        let drafting = drafting.unwrap_or_default();
+                        tally.draft_passes = drafting.count;
+                        tally.draft_s = drafting.time.as_secs_f64();
+                    }
+                    window_open = false;
+                    if output.finish_reason == FinishReason::Error {
+                        bail!("a request failed: {}", output.error.unwrap_or_default());
+                    }
+                    tally.tokens += output.token_ids.len();
+                    tally.prompt_tokens += output.usage.prompt_tokens;
+                    tally.cached_tokens += output.usage.cached_tokens;
+                    let stats = &output.speculation;
+                    tally.add(&Tally {
+                        rounds: stats.rounds,
+                        drafted: stats.drafted,
+                        histogram: stats.acceptance_histogram.clone(),
+                        ..Tally::default()
+                    });
+                }
+            }
+        }
+        if all_run.is_none() && begun.len() == prompts.len() {
+            all_run = Some(Instant::now());
+            spans.reset();
+        }
+    }
+    tally.whole_s = started.elapsed().as_secs_f64();
+    Ok(tally)
+}
+
+/// Computes prompts, for target and draft alike, so that whoever comes next finds them. Returns tokens and seconds up to
+/// the last prompt's first token.
+pub(crate) fn prefill(
+    engine: &mut Engine,
+    spans: &SpanTimes,
+    prompts: &[Vec<TokenId>],
+    job: &Job,
+) -> anyhow::Result<(usize, f64)> {
+    let most = prompts.iter().map(Vec::len).max().context("no prompts")?;
+    ensure!(most > 0, "an empty prompt");
+    // A draft is made in the second round at the earliest: then the draft model has read the prompt, too.
+    let brief = Job { tokens: 4, ignore_eos: true, ..job.clone() };
+    let tally = run(engine, spans, prompts, Arm::Fixed(1), &brief)?;
+    Ok((tally.prompt_tokens - tally.cached_tokens, tally.whole_s - tally.decode_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tallies_add_up() {
+        let one = Tally {
+            decode_tokens: 30,
+            decode_s: 1.5,
+            tokens: 32,
+            rounds: 16,
+            histogram: vec![1, 2],
+            draft_passes: 4,
+            draft_s: 0.02,
+            ..Tally::default()
+        };
+        let mut sum = Tally::default();
+        sum.add(&one);
+        sum.add(&Tally { histogram: vec![0, 1, 5], ..one.clone() });
+        assert_eq!(sum.histogram, [1, 3, 5]);
+        assert_eq!(sum.decode_tok_s(), 20.0);
+        assert_eq!(sum.acceptance_length(), 2.0);
+        assert!((sum.draft_ms() - 5.0).abs() < 1e-12);
+        assert_eq!(Tally::default().draft_ms(), 0.0);
+    }
+
+    #[test]
+    fn arms_come_in_order() {
+        let names: Vec<_> = Arm::all(&[1, 4]).iter().map(Arm::to_string).collect();
+        assert_eq!(names, ["off", "1", "4", "auto"]);
+    }
+}
