@@ -242,6 +242,21 @@ fn an_accepted_path_may_be_moved_and_gone_on_from() {
 }
 
 #[test]
+fn the_size_of_blocks_does_not_matter() {
+    let spec = tiny(TensorType::Q8_0);
+    let tokens = tokens(70, spec.vocab);
+    let whole = feed(&mut build(&spec, options(1)), &tokens, &[70], &straight(70));
+    for size in [8, 16, 64] {
+        let mut model = spec.build(options(2)).unwrap();
+        model.allocate(64, size).unwrap();
+        // 7 is coprime to the number of blocks.
+        let blocks = 70_u32.div_ceil(size);
+        let table: Vec<BlockId> = (0..blocks).map(|b| BlockId(7 * b % 64)).collect();
+        assert_eq!(feed(&mut model, &tokens, &[9, 1, 33], &table), whole, "blocks of {size}");
+    }
+}
+
+#[test]
 fn rows_that_make_no_sense_are_refused_by_name() {
     let spec = tiny(TensorType::F32);
     let mut model = build(&spec, options(1));

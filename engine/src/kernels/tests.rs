@@ -229,6 +229,28 @@ fn exp_is_accurate() {
 }
 
 #[test]
+fn norms_and_silu_of_any_width_are_the_same_on_every_level() {
+    for cols in [1, 15, 100, 576] {
+        let (x, w) = (Random(5).vec(3 * cols), Random(6).vec(cols));
+        let run = |level| {
+            let mut normed = vec![0.0; 3 * cols];
+            vector::rms_norm(level, &x, &w, 1e-5, &mut normed);
+            let mut in_place = x.clone();
+            vector::rms_norm_in_place(level, &mut in_place, &w, 1e-5);
+            assert_eq!(bits(&in_place), bits(&normed));
+            let mut plain = super::input::Plain::default();
+            let input = Input::Norm { x: &x, weight: &w, eps: 1e-5 };
+            super::input::read_all(level, &input, cols, &mut plain);
+            assert_eq!(bits(&plain.rows), bits(&normed));
+            super::input::read_all(level, &Input::Silu { gate: &x, up: &normed }, cols, &mut plain);
+            (bits(&normed), bits(&plain.rows))
+        };
+        let all: Vec<_> = Level::available().into_iter().map(run).collect();
+        assert!(all.windows(2).all(|w| w[0] == w[1]), "{cols}");
+    }
+}
+
+#[test]
 fn norms_and_silu_on_the_way_are_those_of_their_own() {
     let cols = 768;
     let (x, up, weight) = (Random(5).vec(9 * cols), Random(7).vec(9 * cols), Random(6).vec(cols));
