@@ -127,19 +127,8 @@ pub(crate) fn load(
     speculation: &SpeculationOptions,
     engine: EngineOptions,
 ) -> anyhow::Result<Engine> {
-    Ok(redline::load(&LoadOptions {
-        model: model.model.clone(),
-        draft: speculation.draft.clone(),
-        draft_quant: speculation.draft_quant,
-        draft_head: speculation.draft_head.clone(),
-        verify: speculation.verify.clone(),
-        length: DraftLength::Auto,
-        tree: speculation.tree,
-        draw: speculation.draw,
-        backend: model.backend,
-        threads: model.threads,
-        engine,
-    })?)
+    let options = speculation.load_options(model, engine);
+    Ok(redline::load(&LoadOptions { length: DraftLength::Auto, ..options })?)
 }
 
 /// What a failure of the command line says.

@@ -136,24 +136,13 @@ fn prompts(path: &Path, raw: bool) -> Result<Vec<AuditPrompt>, Failure> {
 }
 
 fn load_options(args: &Args) -> LoadOptions {
-    LoadOptions {
-        model: args.model.model.clone(),
-        backend: args.model.backend,
-        threads: args.model.threads,
-        draft: args.speculation.draft.clone(),
-        draft_quant: args.speculation.draft_quant,
-        draft_head: args.speculation.draft_head.clone(),
-        verify: args.speculation.verify.clone(),
-        length: args.speculation.length,
-        tree: args.speculation.tree,
-        draw: args.speculation.draw,
-        engine: EngineOptions {
-            max_seqs: usize::from(args.concurrency),
-            kv_memory: args.kv_memory,
-            max_model_len: args.max_model_len,
-            ..EngineOptions::default()
-        },
-    }
+    let engine = EngineOptions {
+        max_seqs: usize::from(args.concurrency),
+        kv_memory: args.kv_memory,
+        max_model_len: args.max_model_len,
+        ..EngineOptions::default()
+    };
+    args.speculation.load_options(&args.model, engine)
 }
 
 /// Progress on standard error: a line as each phase begins, and on a terminal a bar.

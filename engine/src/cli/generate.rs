@@ -201,25 +201,14 @@ fn prompts(args: &Args) -> Result<Vec<PromptLine>, Failure> {
 }
 
 fn load_options(args: &Args, prompts: usize) -> LoadOptions {
-    LoadOptions {
-        model: args.model.model.clone(),
-        backend: args.model.backend,
-        threads: args.model.threads,
-        draft: args.speculation.draft.clone(),
-        draft_quant: args.speculation.draft_quant,
-        draft_head: args.speculation.draft_head.clone(),
-        verify: args.speculation.verify.clone(),
-        length: args.speculation.length,
-        tree: args.speculation.tree,
-        draw: args.speculation.draw,
-        engine: EngineOptions {
-            max_seqs: usize::from(args.concurrency).min(prompts.max(1) * usize::from(args.samples)),
-            kv_memory: args.kv_memory,
-            max_model_len: args.max_model_len,
-            prefix_cache: !args.no_prefix_cache,
-            ..EngineOptions::default()
-        },
-    }
+    let engine = EngineOptions {
+        max_seqs: usize::from(args.concurrency).min(prompts.max(1) * usize::from(args.samples)),
+        kv_memory: args.kv_memory,
+        max_model_len: args.max_model_len,
+        prefix_cache: !args.no_prefix_cache,
+        ..EngineOptions::default()
+    };
+    args.speculation.load_options(&args.model, engine)
 }
 
 /// A request that was taken in.

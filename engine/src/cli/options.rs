@@ -13,7 +13,7 @@ use super::Failure;
 use crate::draft_head::DraftHead;
 use crate::draft_policy::{DraftLength, Draw, Tree};
 use crate::grammar::{GRAMMAR_BYTES_MAX, Grammar};
-use crate::load_options::Backend;
+use crate::load_options::{Backend, EngineOptions, LoadOptions};
 use crate::logprobs::{Logprobs, LogprobsMode, TOP_LOGPROBS_MAX};
 use crate::model::DraftQuant;
 
@@ -66,6 +66,26 @@ pub struct SpeculationOptions {
     /// How a draft model picks candidates; what comes out is the same law, or the same tokens, in any case
     #[arg(long, value_enum, default_value_t = Draw::Rule, value_name = "rule|without|with|top")]
     pub draw: Draw,
+}
+
+impl SpeculationOptions {
+    /// What an engine of these options and a model is loaded by.
+    #[must_use]
+    pub fn load_options(&self, model: &ModelOptions, engine: EngineOptions) -> LoadOptions {
+        LoadOptions {
+            model: model.model.clone(),
+            backend: model.backend,
+            threads: model.threads,
+            draft: self.draft.clone(),
+            draft_quant: self.draft_quant,
+            draft_head: self.draft_head.clone(),
+            verify: self.verify.clone(),
+            length: self.length,
+            tree: self.tree,
+            draw: self.draw,
+            engine,
+        }
+    }
 }
 
 fn parse_length(text: &str) -> Result<DraftLength, String> {
