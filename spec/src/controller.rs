@@ -195,8 +195,9 @@ impl Controller {
         let spent = step.verify_s + step.draft_s;
         if spent.is_finite() && spent > 0.0 {
             let most = self.goal_s.max(spent * acceptance::ACCOUNT_STEPS);
+            let share = self.config.explore * (1.0 - self.work.pins);
             if self.account_s < most {
-                self.account_s = (self.account_s + self.config.explore * spent).min(most);
+                self.account_s = (self.account_s + share * spent).min(most);
             }
         }
     }

@@ -48,11 +48,16 @@ impl Controller {
         let plain_known = mixed || self.verify.knows(step.rows as usize, context);
         if plain_known && self.since_plain < PLAIN_EVERY {
             let granted = self.grant_best(candidates, left, &mut step, grants);
-            self.probe(candidates, grants, left - granted, &mut step);
+            // What is gained is measured against the step without probes, which cost and bring little.
+            self.work.last = step;
+            self.probe(candidates, grants, left - granted, step);
+        } else {
+            self.work.last = step;
         }
         let plain = grants.iter().all(|&grant| grant == 0);
         self.since_plain = if plain { 0 } else { self.since_plain.saturating_add(1) };
-        self.work.last = step;
+        let pins = candidates.iter().filter(|c| c.pinned.is_some()).count();
+        self.work.pins = pins as f64 / candidates.len().max(1) as f64;
         self.gather_idle(candidates, grants);
     }
 
@@ -221,10 +226,10 @@ impl Controller {
         candidates: &[Candidate],
         grants: &mut [usize],
         mut left: usize,
-        step: &mut Step,
+        mut step: Step,
     ) {
         let load = candidates.len().max(1).ilog2() + 1;
-        let (need_free, need_passes) = self.needs(candidates, step);
+        let (need_free, need_passes) = self.needs(candidates, &step);
         for (candidate, grant) in candidates.iter().zip(grants) {
             let Some(sequence) = self.sequences.get_mut(&candidate.seq) else { continue };
             sequence.probing = false;

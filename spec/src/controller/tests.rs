@@ -1,5 +1,6 @@
 //! The controller in synthetic worlds with known best answers.
 
+mod blocks;
 mod crowd;
 mod lanes;
 mod mixed;

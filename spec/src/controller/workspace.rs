@@ -20,6 +20,9 @@ pub(super) struct Workspace {
     pub(super) idle: Vec<Candidate>,
     /// How many of these would draft together, once that was asked.
     pub(super) crowd: Option<f64>,
+    /// Share of the sequences in the last step whose drafts are fixed. Their time earns no
+    /// exploration, or a few newcomers would spend at once what many others saved up.
+    pub(super) pins: f64,
 }
 
 /// One draft slot that a sequence could get.

@@ -17,7 +17,7 @@ struct Member {
 }
 
 /// A batch that is kept full: who ends is replaced.
-struct Crowd {
+pub(super) struct Crowd {
     controller: Controller,
     verify_s: Time,
     draft_s: Time,
@@ -34,7 +34,12 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn new(size: usize, rates: &[f64], lengths: (usize, usize), times: (Time, Time)) -> Self {
+    pub(super) fn new(
+        size: usize,
+        rates: &[f64],
+        lengths: (usize, usize),
+        times: (Time, Time),
+    ) -> Self {
         let mut crowd = Self {
             controller: Controller::default(),
             verify_s: times.0,
@@ -88,16 +93,37 @@ impl Crowd {
         }
     }
 
+    /// Replaces everybody by newcomers whose prompts are computed, in the lane but for `gap` tokens, and
+    /// runs them until the first one ends. Tokens per second. Only for prompts of no length.
+    pub(super) fn block(
+        &mut self,
+        fixed: Option<usize>,
+        (context, gap): (usize, usize),
+        tokens: usize,
+    ) -> f64 {
+        self.fixed = fixed;
+        for at in 0..self.members.len() {
+            self.controller.forget(self.members[at].seq);
+            self.next += 1;
+            let rate = self.rates[at % self.rates.len()];
+            let (seq, filled, context) = (self.next, context - gap, context + 1);
+            self.members[at] = Member { seq, rate, context, filled, remaining: tokens - 1 };
+        }
+        let (since_s, since, arrivals) = (self.time_s, self.tokens, self.next);
+        while self.next == arrivals {
+            self.step();
+        }
+        (self.tokens - since) as f64 / (self.time_s - since_s)
+    }
+
     fn step(&mut self) {
-        let far: Vec<_> = self.members.iter().map(Self::far).collect();
+        let mut far: Vec<_> = self.members.iter().map(Self::far).collect();
+        far.iter_mut().for_each(|c| c.pinned = self.fixed);
         let hide = |c: &Candidate| if c.lane_gap > INLINE { 0 } else { c.nodes };
         let near: Vec<_> = far.iter().map(|c| Candidate { nodes: hide(c), ..*c }).collect();
         let mut grants = Vec::new();
         let mut left = STEP_ROWS - far.len();
-        match self.fixed {
-            Some(k) => grants.extend(near.iter().map(|c| k.min(c.nodes))),
-            None => self.controller.allot(far.len(), left, &near, &mut grants),
-        }
+        self.controller.allot(far.len(), left, &near, &mut grants);
         let mut fills = vec![0; far.len()];
         for ((fill, candidate), &grant) in fills.iter_mut().zip(&far).zip(&grants) {
             if grant > 0 {
@@ -107,9 +133,7 @@ impl Crowd {
         }
         for (fill, candidate) in fills.iter_mut().zip(&far) {
             let behind = candidate.lane_gap > INLINE && candidate.nodes > 0 && left > 0;
-            let asked =
-                behind && self.fixed.map_or_else(|| self.controller.invest(candidate), |k| k > 0);
-            if asked {
+            if behind && self.controller.invest(candidate) {
                 *fill = (candidate.lane_gap + 1).min(CHUNK).min(left);
                 left -= *fill;
             }
