@@ -21,6 +21,9 @@ const SUBS: usize = 8;
 /// Values from which on quantising is split over threads.
 const PARALLEL: usize = 8192;
 
+/// Bytes of codes that share the second cache with the weights that go by.
+const CHUNK_BYTES: usize = 3 << 18;
+
 /// Columns below which rows are kept in 16 bits.
 const NARROW: usize = 768;
 
@@ -45,10 +48,20 @@ pub(super) struct Columns {
     norms: Vec<f32>,
 }
 
+/// What a kind of weights wants where its whole sums start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// Minus so many times the sum of activations, and `bias` more.
+    pub(super) offset: i32,
+    pub(super) bias: i32,
+    /// Whether halves of sub-blocks are summed apart.
+    pub(super) apart: bool,
+}
+
 /// Where whole sums start so that an offset of the codes of weights is taken off.
 #[derive(Debug, Default)]
 struct Starts {
-    kind: (i32, bool),
+    kind: Kind,
     values: Vec<[i32; 2]>,
 }
 
@@ -74,7 +87,7 @@ struct Job<'a> {
     terms: usize,
     rows: usize,
     subs: usize,
-    blocks: usize,
+    most: usize,
     codes: Disjoint<'a, [[i8; 4]; VECTORS]>,
     scales: Disjoint<'a, f32>,
     sums: Disjoint<'a, f32>,
@@ -94,6 +107,7 @@ impl Columns {
         let terms = if cols < NARROW { 2 } else { 1 };
         let rows = input.len() / cols.max(1) * terms;
         let subs = cols.div_ceil(2 * SUB) * 2;
+        let most = (most / terms * terms).max(terms);
         (self.rows, self.terms, self.subs, self.most) = (rows, terms, subs, most);
         self.prepared = 0;
         let len = rows * subs;
@@ -104,7 +118,6 @@ impl Columns {
             self.halves.resize(len, [0; 2]);
         }
         scales(level, input, cols, &mut self.norms);
-        let blocks = self.block_count();
         let job = Job {
             input,
             norms: &self.norms,
@@ -112,7 +125,7 @@ impl Columns {
             terms,
             rows,
             subs,
-            blocks,
+            most,
             codes: Disjoint::new(&mut self.codes[..len]),
             scales: Disjoint::new(&mut self.scales[..len]),
             sums: Disjoint::new(&mut self.sums[..len]),
@@ -123,10 +136,9 @@ impl Columns {
         if input.len() < PARALLEL { part(Part::WHOLE) } else { pool.run(&part) }
     }
 
-    /// Works out where sums start for weights of a kind: the offset of their codes, and whether halves
-    /// of sub-blocks are summed apart.
-    pub(super) fn prepare(&mut self, kind: (i32, bool)) {
-        let (offset, apart) = kind;
+    /// Works out where sums start for weights of a kind.
+    pub(super) fn prepare(&mut self, kind: Kind) {
+        let Kind { offset, bias, apart } = kind;
         if offset == 0 || self.starts[..self.prepared].iter().any(|starts| starts.kind == kind) {
             return;
         }
@@ -138,24 +150,31 @@ impl Columns {
         starts.kind = kind;
         starts.values.clear();
         let start = |&[a, b]: &[i32; 2]| match apart {
-            true => [-offset * a, -offset * b],
-            false => [-offset * (a + b), 0],
+            true => [bias - offset * a, bias - offset * b],
+            false => [bias - offset * (a + b), 0],
         };
         starts.values.extend(self.halves[..self.rows * self.subs].iter().map(start));
     }
 
-    /// Blocks of rows: first row and number of rows each.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (usize, usize)> {
-        let (rows, terms, blocks) = (self.rows, self.terms, self.block_count());
-        (0..blocks).map(move |block| block_of(rows, terms, blocks, block))
+    /// Rows, in chunks of whole blocks that stay in the second cache while weights go by.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+        let rows = self.rows;
+        let most = CHUNK_BYTES / (self.subs * SUB).max(1) / self.most * self.most;
+        let most = if rows < 2 * self.most { rows } else { most.max(self.most) };
+        (0..rows).step_by(most.max(1)).map(move |first| first..rows.min(first + most))
     }
 
-    fn block_count(&self) -> usize {
-        self.rows.div_ceil((self.most / self.terms * self.terms).max(1))
+    /// Rows of the block that starts at row `first`, and how many whole blocks there are from there to `end`, if as many
+    /// rows, up to `most`.
+    pub(super) fn next_blocks(&self, first: usize, end: usize, most: usize) -> (usize, usize) {
+        let count = block_from(self.rows, self.terms, self.most, first);
+        let whole = if count == self.most { (end - first) / count } else { 1 };
+        (count, whole.clamp(1, most))
     }
 
-    /// The block of `count` rows that starts at row `first`, for weights of a kind that is prepared.
-    pub(super) fn block(&self, kind: (i32, bool), first: usize, count: usize) -> RowBlock<'_> {
+    /// The block of `count` rows that starts at row `first`, or several blocks of as many rows together, for weights of a
+    /// kind that is prepared.
+    pub(super) fn block(&self, kind: Kind, first: usize, count: usize) -> RowBlock<'_> {
         let (at, len) = (first * self.subs, count * self.subs);
         let starts = self.starts[..self.prepared].iter().find(|starts| starts.kind == kind);
         let starts = starts.map_or(&self.halves, |starts| &starts.values);
@@ -168,10 +187,15 @@ impl Columns {
     }
 }
 
-/// Block `block` of as few as possible of nearly equal size; `terms` rows belong together.
-fn block_of(rows: usize, terms: usize, blocks: usize, block: usize) -> (usize, usize) {
-    let at = |i: usize| rows / terms * i / blocks * terms;
-    (at(block), at(block + 1) - at(block))
+/// Rows of the block that starts at row `first`: as many as can be, but two blocks are of nearly equal size. `terms`
+/// rows belong together.
+fn block_from(rows: usize, terms: usize, most: usize, first: usize) -> usize {
+    match rows {
+        _ if rows <= most => rows,
+        _ if rows >= 2 * most => most.min(rows - first),
+        _ if first == 0 => rows / terms / 2 * terms,
+        _ => rows - first,
+    }
 }
 
 #[inline(always)]
@@ -185,8 +209,9 @@ super::level::dispatch! {
 /// Some sub-blocks of all rows.
 #[inline(always)]
 fn quantise_part_body<I: Isa>(isa: I, job: &Job<'_>, range: std::ops::Range<usize>) {
-    for block in 0..job.blocks {
-        let (first, count) = block_of(job.rows, job.terms, job.blocks, block);
+    let mut first = 0;
+    while first < job.rows {
+        let count = block_from(job.rows, job.terms, job.most, first);
         for sub in range.clone().step_by(SUBS) {
             let subs = sub..(sub + SUBS).min(range.end);
             // With constant counts, places are known distances apart.
@@ -201,6 +226,7 @@ fn quantise_part_body<I: Isa>(isa: I, job: &Job<'_>, range: std::ops::Range<usiz
             }
             counts!(1 2 3 4 5 6 7 8);
         }
+        first += count;
     }
 }
 super::level::dispatch! {

@@ -8,6 +8,9 @@ pub(super) const GROUP: usize = 64;
 /// 1.5 · 2²³: adding it to a small number rounds that to an integer, in the low bits.
 pub(super) const ROUND: f32 = 12_582_912.0;
 
+/// [`ROUND`]'s bits.
+pub(super) const BIAS: i32 = ROUND.to_bits().cast_signed();
+
 /// An instruction set. The value is the proof that the machine has it. Every implementation gives
 /// the same bits: `fma` rounds once, sums of products are exact, [`Isa::sum`] is one fixed tree.
 pub(super) trait Isa: Copy {
@@ -19,6 +22,8 @@ pub(super) trait Isa: Copy {
     const ROWS: usize;
     /// The same for a tile of weights.
     const TILE_ROWS: usize;
+    /// Strips of tiles that rows are multiplied with at once: 1 or 2.
+    const STRIPS: usize;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, x: &[f32; LANES]) -> Self::V;
@@ -62,9 +67,13 @@ pub(super) trait Isa: Copy {
     /// 64 bytes: 4 neighbouring columns of 16 rows.
     type U: Copy;
     fn whole(self, n: i32) -> Self::N;
+    /// The same, loaded from memory each time: a copy of a register takes the place of a multiplication.
+    fn whole_from(self, n: &i32) -> Self::N;
     fn add_whole(self, a: Self::N, b: Self::N) -> Self::N;
     /// Exact below 2^24.
     fn floats(self, n: Self::N) -> Self::V;
+    /// The same bits as floats: of a whole number `n` below 2^22 plus [`BIAS`], the float [`ROUND`]` + n`.
+    fn as_floats(self, n: Self::N) -> Self::V;
     /// The integers in the low bits of `shifted - `[`ROUND`].
     fn rounded(self, shifted: Self::V) -> Self::N;
     /// Lanes of -127 to 127 as bytes.
@@ -95,6 +104,7 @@ impl Isa for Portable {
     type W = [i8; GROUP];
     const ROWS: usize = 2;
     const TILE_ROWS: usize = 2;
+    const STRIPS: usize = 1;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -148,7 +158,7 @@ impl Isa for Portable {
 
     #[inline(always)]
     fn power_of_two(self, shifted: Self::V) -> Self::V {
-        let exponent = |x: f32| x.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127);
+        let exponent = |x: f32| x.to_bits().wrapping_sub(BIAS.cast_unsigned()).wrapping_add(127);
         shifted.map(|x| f32::from_bits(exponent(x) << 23))
     }
 
@@ -216,6 +226,11 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
+    fn whole_from(self, n: &i32) -> Self::N {
+        self.whole(*n)
+    }
+
+    #[inline(always)]
     fn add_whole(self, a: Self::N, b: Self::N) -> Self::N {
         std::array::from_fn(|l| a[l].wrapping_add(b[l]))
     }
@@ -226,9 +241,13 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
+    fn as_floats(self, n: Self::N) -> Self::V {
+        n.map(|n| f32::from_bits(n.cast_unsigned()))
+    }
+
+    #[inline(always)]
     fn rounded(self, shifted: Self::V) -> Self::N {
-        let start = ROUND.to_bits().cast_signed();
-        shifted.map(|x| x.to_bits().cast_signed().wrapping_sub(start))
+        shifted.map(|x| x.to_bits().cast_signed().wrapping_sub(BIAS))
     }
 
     #[inline(always)]

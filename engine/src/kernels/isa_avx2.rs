@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-use super::isa::{GROUP, Isa, LANES, ROUND};
+use super::isa::{BIAS, GROUP, Isa, LANES};
 
 /// Proof that the machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -49,6 +49,7 @@ impl Isa for Avx2 {
     type W = Pair<__m256i>;
     const ROWS: usize = 2;
     const TILE_ROWS: usize = 2;
+    const STRIPS: usize = 1;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -116,7 +117,7 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn power_of_two(self, shifted: Self::V) -> Self::V {
-        const OFFSET: i32 = 127_i32.wrapping_sub(ROUND.to_bits().cast_signed());
+        const OFFSET: i32 = 127_i32.wrapping_sub(BIAS);
         // SAFETY: `self` proves the instructions exist.
         unsafe {
             let offset = _mm256_set1_epi32(OFFSET);
@@ -236,6 +237,11 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn whole_from(self, n: &i32) -> Self::N {
+        self.whole(*n)
+    }
+
+    #[inline(always)]
     fn add_whole(self, a: Self::N, b: Self::N) -> Self::N {
         // SAFETY: `self` proves the instructions exist.
         unsafe { Pair(_mm256_add_epi32(a.0, b.0), _mm256_add_epi32(a.1, b.1)) }
@@ -248,10 +254,16 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn as_floats(self, n: Self::N) -> Self::V {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { Pair(_mm256_castsi256_ps(n.0), _mm256_castsi256_ps(n.1)) }
+    }
+
+    #[inline(always)]
     fn rounded(self, shifted: Self::V) -> Self::N {
         // SAFETY: `self` proves the instructions exist.
         unsafe {
-            let start = _mm256_set1_epi32(ROUND.to_bits().cast_signed());
+            let start = _mm256_set1_epi32(BIAS);
             let whole = |x| _mm256_sub_epi32(_mm256_castps_si256(x), start);
             Pair(whole(shifted.0), whole(shifted.1))
         }

@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-use super::isa::{GROUP, Isa, LANES, ROUND};
+use super::isa::{BIAS, GROUP, Isa, LANES};
 use super::isa_avx2::{Avx2, Pair};
 
 /// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI.
@@ -56,11 +56,29 @@ const fn spread_index(quarter: i32) -> [i32; LANES] {
 static SPREAD: [[i32; LANES]; 4] =
     [spread_index(0), spread_index(1), spread_index(2), spread_index(3)];
 
+/// A number in all lanes. Written out, or the compiler would load it once and copy the register.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn broadcast(n: &i32) -> __m512i {
+    let lanes;
+    // SAFETY: reads the 4 bytes of the reference, and writes nothing but the register.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastd {}, dword ptr [{}]",
+            lateout(zmm_reg) lanes,
+            in(reg) n,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    lanes
+}
+
 impl Isa for Avx512 {
     type V = __m512;
     type W = Weights;
     const ROWS: usize = 4;
     const TILE_ROWS: usize = 8;
+    const STRIPS: usize = 2;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -124,7 +142,7 @@ impl Isa for Avx512 {
 
     #[inline(always)]
     fn power_of_two(self, shifted: __m512) -> __m512 {
-        const OFFSET: i32 = 127_i32.wrapping_sub(ROUND.to_bits().cast_signed());
+        const OFFSET: i32 = 127_i32.wrapping_sub(BIAS);
         // SAFETY: `self` proves the instructions exist.
         unsafe {
             let exponent =
@@ -199,6 +217,12 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn whole_from(self, n: &i32) -> __m512i {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { broadcast(n) }
+    }
+
+    #[inline(always)]
     fn add_whole(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves the instructions exist.
         unsafe { _mm512_add_epi32(a, b) }
@@ -211,10 +235,16 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn as_floats(self, n: __m512i) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_castsi512_ps(n) }
+    }
+
+    #[inline(always)]
     fn rounded(self, shifted: __m512) -> __m512i {
         // SAFETY: `self` proves the instructions exist.
         unsafe {
-            let start = _mm512_set1_epi32(ROUND.to_bits().cast_signed());
+            let start = _mm512_set1_epi32(BIAS);
             _mm512_sub_epi32(_mm512_castps_si512(shifted), start)
         }
     }

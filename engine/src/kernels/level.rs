@@ -101,36 +101,37 @@ impl Level {
 }
 
 /// Defines `fn name(level, args…)` that runs `body(isa, args…)` compiled for the level's
-/// instructions. `body` must be `#[inline(always)]` and generic over [`super::isa::Isa`].
+/// instructions. `body` must be `#[inline(always)]` and generic over [`super::isa::Isa`]; `fn name<T: Bound,
+/// const N: usize>` hands on a type and a number, too.
 macro_rules! dispatch {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident(
+    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$of:ident: $bound:path, const $n:ident: usize>)?(
         $($arg:ident: $ty:ty),* $(,)?
     ) $(-> $ret:ty)? = $body:ident) => {
         $(#[$meta])*
-        $vis fn $name(level: $crate::kernels::Level, $($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<$of: $bound, const $n: usize>)?(level: $crate::kernels::Level, $($arg: $ty),*) $(-> $ret)? {
             use $crate::kernels::level::Kind;
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-            fn avx512($($arg: $ty),*) $(-> $ret)? {
+            fn avx512 $(<$of: $bound, const $n: usize>)?($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: this function runs only where these features exist.
-                $body(unsafe { $crate::kernels::isa_avx512::Avx512::new() }, $($arg),*)
+                $body::<_ $(, $of, $n)?>(unsafe { $crate::kernels::isa_avx512::Avx512::new() }, $($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn avx2($($arg: $ty),*) $(-> $ret)? {
+            fn avx2 $(<$of: $bound, const $n: usize>)?($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: this function runs only where these features exist.
-                $body(unsafe { $crate::kernels::isa_avx2::Avx2::new() }, $($arg),*)
+                $body::<_ $(, $of, $n)?>(unsafe { $crate::kernels::isa_avx2::Avx2::new() }, $($arg),*)
             }
             match level.kind() {
                 // SAFETY: a `Level` of this kind is made only after detecting every feature named
                 // above.
                 #[cfg(target_arch = "x86_64")]
-                Kind::Avx512 => unsafe { avx512($($arg),*) },
+                Kind::Avx512 => unsafe { avx512 $(::<$of, $n>)? ($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Kind::Avx2 => unsafe { avx2($($arg),*) },
-                Kind::Portable => $body($crate::kernels::isa::Portable, $($arg),*),
+                Kind::Avx2 => unsafe { avx2 $(::<$of, $n>)? ($($arg),*) },
+                Kind::Portable => $body::<_ $(, $of, $n)?>($crate::kernels::isa::Portable, $($arg),*),
             }
         }
     };

@@ -8,10 +8,10 @@ use super::dot::{WEIGHT_ROWS, dots, float_dots};
 use super::input::{Input, Plain, read_all};
 use super::isa::{Isa, LANES};
 use super::pool::Pool;
-use super::tile_dots;
+use super::strips::{strips_of, tile_rows};
 use super::tiles::{ROWS, Tile, is_tiled, with_tile};
 use super::unpack::{self, Ahead, Unpacked, is_quantised};
-use super::weights::{Weights, strip_bytes};
+use super::weights::Weights;
 use crate::gguf::TensorType;
 
 /// One linear layer of a joint call: `out[m * rows + n] = weights[n] · x[m] + bias[n]`, or `+=`.
@@ -78,7 +78,8 @@ pub fn linears<const N: usize>(
         for layer in &layers {
             if is_tiled(layer.weights.dtype()) {
                 let strips = mine.share(layer.weights.rows().div_ceil(ROWS), 1);
-                tiled_part(level, layer, x.1, strips);
+                let dtype = layer.weights.dtype();
+                with_tile!(dtype, T => strips_of::<T>(level, layer, x.1, strips), else ());
             } else {
                 let range = mine.share(layer.weights.rows(), WEIGHT_ROWS);
                 part(level, layer, x.0, range, scratch);
@@ -122,8 +123,8 @@ fn take(
 }
 
 /// A layer whose output all threads write: each the columns of its own weight rows.
-struct Shared<'a> {
-    weights: &'a Weights,
+pub(super) struct Shared<'a> {
+    pub(super) weights: &'a Weights,
     bias: Option<&'a [f32]>,
     add: bool,
     out: Disjoint<'a, f32>,
@@ -131,7 +132,7 @@ struct Shared<'a> {
 
 impl Shared<'_> {
     #[inline(always)]
-    fn write(&self, m: usize, first: usize, values: &[f32]) {
+    pub(super) fn write(&self, m: usize, first: usize, values: &[f32]) {
         let rows = self.weights.rows();
         let count = values.len().min(rows - first);
         // SAFETY: only the thread whose share holds weight rows `first..` writes these columns.
@@ -151,69 +152,7 @@ impl Shared<'_> {
 type Range = std::ops::Range<usize>;
 
 fn prepare<T: Tile>(x: &mut Columns) {
-    x.prepare((T::STARTS, T::HALVES));
-}
-
-#[inline(always)]
-fn tile_rows_body<I: Isa>(_: I) -> usize {
-    I::TILE_ROWS
-}
-super::level::dispatch! {
-    fn tile_rows() -> usize = tile_rows_body
-}
-
-#[inline(always)]
-fn tiled_part_body<I: Isa>(isa: I, layer: &Shared<'_>, x: &Columns, strips: Range) {
-    with_tile!(layer.weights.dtype(), T => strips_of::<I, T>(isa, layer, x, strips), else ());
-}
-super::level::dispatch! {
-    fn tiled_part(layer: &Shared<'_>, x: &Columns, strips: Range) = tiled_part_body
-}
-
-/// Some of a layer's strips of 16 outputs, for all rows.
-#[inline(always)]
-fn strips_of<I: Isa, T: Tile>(isa: I, layer: &Shared<'_>, x: &Columns, strips: Range) {
-    let bytes = strip_bytes::<T>(layer.weights.cols());
-    for strip in strips {
-        let tiles = &layer.weights.bytes()[strip * bytes..][..bytes];
-        for (first, count) in x.blocks() {
-            let rows = (x, first, layer, strip);
-            // Constant conditions, so that nothing is compiled that a level has no registers for.
-            macro_rules! counts {
-                ($($m:literal)*) => {
-                    $(if const { $m <= I::TILE_ROWS } {
-                        if count == $m {
-                            strip_of::<I, T, $m>(isa, tiles, rows);
-                        }
-                    })*
-                };
-            }
-            counts!(1 2 3 4 5 6 7 8);
-        }
-    }
-}
-
-#[inline(always)]
-fn strip_of<I: Isa, T: Tile, const M: usize>(
-    isa: I,
-    tiles: &[u8],
-    (x, first, layer, strip): (&Columns, usize, &Shared<'_>, usize),
-) {
-    let block = x.block((T::STARTS, T::HALVES), first, M);
-    let mut sums = tile_dots::dots::<I, T, M>(isa, tiles, block);
-    let first = first / x.terms;
-    if x.terms == 2 {
-        for (m, [sums, rest]) in sums.as_chunks_mut().0.iter_mut().enumerate() {
-            for (sum, rest) in sums.iter_mut().zip(rest) {
-                *sum += *rest;
-            }
-            layer.write(first + m, strip * ROWS, sums);
-        }
-    } else {
-        for (m, sums) in sums.iter().enumerate() {
-            layer.write(first + m, strip * ROWS, sums);
-        }
-    }
+    x.prepare(T::KIND);
 }
 
 #[inline(always)]

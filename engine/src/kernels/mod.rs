@@ -10,8 +10,9 @@
 //! Map: [`level`] picks the instruction set at run time, [`isa`] holds the intrinsics, [`pool`] the
 //! threads. [`weights`] holds matrices, in the memory of [`aligned`]; [`tiles`] is how quantised ones lie in memory,
 //! [`columns`] quantises activations to match, [`input`] says where these come from, [`tile_dots`] multiplies the
-//! two; [`unpack`], [`activations`] and [`dot`] do the same for
-//! rare formats and for floats, row by row. [`linear`] drives them over whole matrices. [`attention`] reads K/V through block tables; [`vector`] has the element-wise rest.
+//! two, as [`strips`] tells it to; [`unpack`], [`activations`] and [`dot`] do the same for rare formats and for floats,
+//! row by row. [`linear`] drives them over whole matrices. [`attention`] reads K/V through block tables; [`vector`] has the
+//! element-wise rest.
 //! [`probe`] measures what a machine can do at most.
 //! `rows` compiles the loops of sampling.
 
@@ -42,6 +43,7 @@ mod pool;
 pub mod probe;
 mod quantise;
 mod rows;
+mod strips;
 mod tile_dots;
 mod tiles;
 mod tiles_k;

@@ -5,6 +5,7 @@ use candle_core::{Device, Tensor};
 
 use super::activations::Activations;
 use super::input::Input;
+use super::isa::{BIAS, Isa, Portable, ROUND};
 use super::linear::{Linear, Scratch, linears};
 use super::tiles::is_tiled;
 use super::{AlignedBytes, Level, Pool, Weights, vector};
@@ -159,6 +160,42 @@ fn levels_threads_and_row_counts_agree_bit_for_bit() {
                     assert_eq!(some, all[..m * 21], "{dtype:?} {} {threads} {m}", level.name());
                 }
             }
+        }
+    }
+}
+
+/// More rows than are kept in the second cache at once, and strips that do not come in pairs.
+#[test]
+fn rows_beyond_a_chunk_agree_bit_for_bit() {
+    for (dtype, rows) in [(TensorType::Q4_K, 33), (TensorType::Q6_K, 16), (TensorType::Q5_0, 48)] {
+        let (w, _) = matrix(dtype, rows, 8192, 9);
+        let x = Random(10).vec(197 * 8192);
+        let all = bits(&multiply(Level::portable(), 1, &w, &x));
+        for level in Level::available() {
+            for m in [16, 17, 24, 100, 197] {
+                let some = bits(&multiply(level, 2, &w, &x[..m * 8192]));
+                assert_eq!(some, all[..m * rows], "{dtype:?} {} {m}", level.name());
+            }
+        }
+    }
+}
+
+/// What lets a sum be scaled without converting it: see `tile_dots`.
+#[test]
+fn a_biased_sum_times_a_scale_is_rounded_once() {
+    let mut random = Random(5);
+    for _ in 0..200_000 {
+        let drawn = random.bits();
+        // Any finite half-precision number but those near the end of the range, times a code of 8 bits.
+        let half = Portable.half((drawn & 0xffff) as u16);
+        let code = f32::from((drawn >> 16) as i8);
+        let n = (drawn >> 24) as i32 % (1 << 22);
+        let scale = half * code;
+        if half.is_finite() {
+            let biased = Portable.as_floats(Portable.whole(BIAS.wrapping_add(n)));
+            let back = Portable.mul(Portable.splat(scale), Portable.splat(-ROUND));
+            let scaled = Portable.fma(biased, Portable.splat(scale), back)[0];
+            assert_eq!(scaled, n as f32 * scale, "{n} {half} {code}");
         }
     }
 }

@@ -6,7 +6,8 @@
 //! block (twice 32 for the small ones, 256 for the large ones), with scales in front and everything
 //! in the order of first use. Bits stay as the file has them: repacking moves words of 4 bytes.
 
-use super::isa::{GROUP, Isa, LANES};
+use super::columns::Kind;
+use super::isa::{BIAS, GROUP, Isa, LANES};
 use crate::gguf::TensorType;
 
 /// Rows of a tile.
@@ -28,6 +29,11 @@ pub(super) trait Tile {
     /// Minus so many times the sum of activations is what goes with a sub-block's (or half's) products: what takes off
     /// the offset, or, where halves have minimums of their own, the sum that those are multiplied with.
     const STARTS: i32 = Self::OFFSET;
+    const KIND: Kind = Kind {
+        offset: Self::STARTS,
+        bias: if Self::OFFSET == 0 { 0 } else { BIAS },
+        apart: Self::HALVES,
+    };
     /// Whether codes may be above 127.
     const WIDE: bool = false;
     /// Whether the two halves of a sub-block have scales of their own.
