@@ -67,15 +67,21 @@ pub fn linears<const N: usize>(
     }
     scratch.threads.resize_with(pool.threads(), ThreadScratch::default);
     take(level, pool, &input, (cols, &layers), scratch);
-    let x = (&scratch.x, &scratch.columns);
     let layers = layers.map(|l| Shared {
         weights: l.weights,
         bias: l.bias,
         add: l.add,
         out: Disjoint::new(l.out),
     });
+    multiply(level, pool, &layers, scratch);
+}
+
+/// The layers, whatever their number: generic, it would be compiled, with all formats and levels, again for every crate
+/// that runs a model.
+fn multiply(level: Level, pool: &mut Pool, layers: &[Shared<'_>], scratch: &mut Scratch) {
+    let x = (&scratch.x, &scratch.columns);
     pool.run_each(&mut scratch.threads, |mine, scratch| {
-        for layer in &layers {
+        for layer in layers {
             if is_tiled(layer.weights.dtype()) {
                 let strips = mine.share(layer.weights.rows().div_ceil(ROWS), 1);
                 let dtype = layer.weights.dtype();
