@@ -4,7 +4,8 @@
 //! enumeration; [`teeth`], wrong variants that these must catch; [`rig`], an engine over a
 //! tiny model, and running requests on it with everything checked that can be; [`requests`]: requests of all sorts;
 //! [`oracle`]: plain decoding without an engine; [`runners`] and [`drafters`]: parts that misbehave or tell what they
-//! saw; [`proof`]: a target that proves every row; [`patience`]: waiting for an engine on a thread of its own.
+//! saw; [`proof`]: a target that proves every row; [`patience`]: waiting for an engine on a thread of its own; `parallel`:
+//! independent work on all cores.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,6 +19,8 @@ pub mod drafters;
 pub mod exact;
 #[cfg(feature = "engine")]
 pub mod oracle;
+#[cfg(feature = "engine")]
+mod parallel;
 #[cfg(feature = "engine")]
 pub mod patience;
 #[cfg(feature = "engine")]

@@ -4,8 +4,6 @@
 //! 0.001. What is rejected is run again on fresh seeds, once; it has failed if it is rejected again.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 
 use crate::random::Random;
 use crate::stats::holm;
@@ -187,22 +185,8 @@ fn run_all(
     threads: usize,
     watch: &mut impl FnMut(&Outcome),
 ) -> Vec<Outcome> {
-    let next = AtomicUsize::new(0);
-    let (sender, receiver) = mpsc::channel();
-    let mut outcomes = std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            let (sender, next) = (sender.clone(), &next);
-            scope.spawn(move || {
-                while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if sender.send(one(cell, sequences, seed)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        receiver.into_iter().inspect(|outcome| watch(outcome)).collect::<Vec<_>>()
-    });
+    let mut outcomes =
+        crate::parallel::each(cells, threads, |cell| one(cell, sequences, seed), watch);
     outcomes.sort_by_key(|outcome| outcome.cell.number);
     outcomes
 }
