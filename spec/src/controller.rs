@@ -75,7 +75,7 @@ pub struct ControllerConfig {
     /// Cost assumed of one more row never measured, in one-row passes. On the low side, so that
     /// unmeasured widths are tried, and then known.
     pub row_cost: f64,
-    /// Share of the time that may go into exploration.
+    /// Share of the time that may go into exploration; time of sequences whose drafts are fixed counts for nothing.
     pub explore: f64,
     /// Steps before a sequence that is off may be probed again: at first, and at most.
     pub probe_steps: (u32, u32),

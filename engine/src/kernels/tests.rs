@@ -180,13 +180,34 @@ fn rows_beyond_a_chunk_agree_bit_for_bit() {
     }
 }
 
+/// A broken file: what comes of an infinite scale does not depend on the number of rows either.
+#[test]
+fn an_infinite_scale_is_the_same_for_any_number_of_rows() {
+    let dense = Tensor::from_vec(Random(3).vec(16 * 256), (16, 256), &Device::Cpu).unwrap();
+    let q = QTensor::quantize(&dense, GgmlDType::Q4K).unwrap();
+    let mut bytes = q.data().unwrap().to_vec();
+    bytes[..2].copy_from_slice(&0x7c00_u16.to_le_bytes());
+    let w = Weights::new(TensorType::Q4_K, 16, 256, AlignedBytes::from(&bytes[..])).unwrap();
+    let x = Random(10).vec(24 * 256);
+    let all = multiply(Level::portable(), 1, &w, &x);
+    assert!((0..24).all(|row| all[16 * row].is_nan() && all[16 * row + 1].is_finite()));
+    for level in Level::available() {
+        for m in [1, 8, 16, 24] {
+            let some = multiply(level, 1, &w, &x[..m * 256]);
+            let same =
+                |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+            assert!(some.iter().zip(&all).all(same), "{} {m}", level.name());
+        }
+    }
+}
+
 /// What lets a sum be scaled without converting it: see `tile_dots`.
 #[test]
 fn a_biased_sum_times_a_scale_is_rounded_once() {
     let mut random = Random(5);
     for _ in 0..200_000 {
         let drawn = random.bits();
-        // Any finite half-precision number but those near the end of the range, times a code of 8 bits.
+        // Any finite half-precision number, times a code of 8 bits.
         let half = Portable.half((drawn & 0xffff) as u16);
         let code = f32::from((drawn >> 16) as i8);
         let n = (drawn >> 24) as i32 % (1 << 22);

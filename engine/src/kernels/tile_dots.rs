@@ -237,7 +237,8 @@ fn sub_block<I: Isa, T: Tile, const M: usize, const N: usize>(
                 let scale = weights.scales[half];
                 parts[n][m] = match (half, biased) {
                     (0, true) => isa.fma(isa.as_floats(p), scale, weights.back),
-                    (0, false) => isa.mul(isa.floats(p), scale),
+                    // Of an infinite scale nothing is left in both ways.
+                    (0, false) => isa.fma(isa.floats(p), scale, isa.mul(scale, isa.splat(0.0))),
                     (_, true) => {
                         let p = isa.sub(isa.as_floats(p), isa.splat(ROUND));
                         isa.fma(p, scale, parts[n][m])
