@@ -1,5 +1,6 @@
 //! Why an engine could not be made, and whose fault that is.
 
+use std::io;
 use std::path::PathBuf;
 
 use redline_kv_cache::GeometryError;
@@ -136,6 +137,9 @@ pub enum LoadError {
         /// The model.
         model: String,
     },
+    /// The key of the prefix index.
+    #[error("random numbers of the system, for the keys of the prefix cache")]
+    Random(#[source] io::Error),
     /// The KV budget does not hold a single block.
     #[error("the KV cache")]
     Geometry(#[from] GeometryError),

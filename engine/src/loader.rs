@@ -22,7 +22,7 @@ use crate::memory::default_kv_bytes;
 use crate::model::DraftQuant;
 use crate::model::slim::Slim;
 use crate::model_file::{Machine, ModelFile};
-use crate::random::random_u64;
+use crate::random::random_key;
 use crate::registry::{DrafterContext, Registry, verifier};
 use crate::runner::ModelRunner;
 use crate::score::Scorer;
@@ -155,7 +155,8 @@ pub fn assemble(
         block_size: BLOCK_SIZE,
         lanes: lanes.len() as u8,
         prefix_cache: options.prefix_cache,
-        hash_key: random_key(),
+        // Random per process, so that nobody can prepare collisions.
+        hash_key: random_key().map_err(LoadError::Random)?,
         with_target_lanes: [false; MAX_LANES],
     })?;
     // Rows that the tokenizer has no token for are padding: never fed, never emitted.
@@ -190,15 +191,6 @@ fn size_cache(
     let bytes = options.kv_memory.unwrap_or_else(|| default_kv_bytes(wanted));
     let blocks = blocks_within(bytes, BLOCK_SIZE, lanes)?;
     Ok((blocks, block_bytes.saturating_mul(u64::from(blocks))))
-}
-
-/// The prefix index's hash key: random per process, so that nobody can prepare collisions.
-fn random_key() -> [u8; 32] {
-    let mut key = [0; 32];
-    for chunk in key.chunks_exact_mut(8) {
-        chunk.copy_from_slice(&random_u64().to_le_bytes());
-    }
-    key
 }
 
 /// The tokenizer of a model, without its weights.
