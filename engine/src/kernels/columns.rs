@@ -7,8 +7,10 @@
 //!
 //! Rows are taken in blocks of as many as the registers hold. In a block, the 4 codes that one
 //! instruction takes of each row lie next to each other, so that a kernel for `M` rows reads
-//! everything at constant distances.
+//! everything at constant distances. Blocks that are multiplied together are a group, and what meets the same weights
+//! lies side by side: a group is read from front to back.
 
+use super::blocks::Blocks;
 use super::input::{Input, read, row_scales};
 use super::isa::Isa;
 use super::pool::{Part, Pool};
@@ -21,22 +23,17 @@ const SUBS: usize = 8;
 /// Values from which on quantising is split over threads.
 const PARALLEL: usize = 8192;
 
-/// Bytes of codes that share the second cache with the weights that go by.
-const CHUNK_BYTES: usize = 3 << 18;
-
 /// Columns below which rows are kept in 16 bits.
 const NARROW: usize = 768;
 
-/// Rows, quantised. Everything is indexed by block, sub-block, then row of the block.
+/// Rows, quantised. Everything is indexed by group, sub-block, block, then row of the block.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
-    /// Rows as they are multiplied: `terms` for each that was given.
-    rows: usize,
+    /// Rows as they are multiplied: so many for each that was given.
     pub(super) terms: usize,
     /// Sub-blocks, padded to whole tiles.
     subs: usize,
-    /// Rows of a block, at most.
-    most: usize,
+    pub(super) blocks: Blocks,
     codes: Vec<[[i8; 4]; VECTORS]>,
     scales: Vec<f32>,
     sums: Vec<f32>,
@@ -65,17 +62,17 @@ struct Starts {
     values: Vec<[i32; 2]>,
 }
 
-/// The rows of one block.
+/// The rows of one group of blocks.
 #[derive(Clone, Copy)]
 pub(super) struct RowBlock<'a> {
-    /// `[subs][8][M]`.
+    /// `[subs][blocks][8][M]`.
     pub(super) codes: &'a [[i8; 4]],
-    /// `[subs][M]`.
+    /// `[subs][blocks][M]`.
     pub(super) scales: &'a [f32],
-    /// What a minimum is multiplied with: sums of values. `[subs][M]`.
+    /// What a minimum is multiplied with: sums of values. `[subs][blocks][M]`.
     pub(super) sums: &'a [f32],
     /// What the whole sums start from: of a sub-block, or of its halves; anything where weights have no
-    /// offset. `[subs][M]`.
+    /// offset. `[subs][blocks][M]`.
     pub(super) starts: &'a [[i32; 2]],
 }
 
@@ -85,9 +82,8 @@ struct Job<'a> {
     norms: &'a [f32],
     cols: usize,
     terms: usize,
-    rows: usize,
     subs: usize,
-    most: usize,
+    blocks: Blocks,
     codes: Disjoint<'a, [[i8; 4]; VECTORS]>,
     scales: Disjoint<'a, f32>,
     sums: Disjoint<'a, f32>,
@@ -107,8 +103,8 @@ impl Columns {
         let terms = if cols < NARROW { 2 } else { 1 };
         let rows = input.len() / cols.max(1) * terms;
         let subs = cols.div_ceil(2 * SUB) * 2;
-        let most = (most / terms * terms).max(terms);
-        (self.rows, self.terms, self.subs, self.most) = (rows, terms, subs, most);
+        (self.terms, self.subs) = (terms, subs);
+        self.blocks = Blocks::new(rows, terms, most, subs * SUB);
         self.prepared = 0;
         let len = rows * subs;
         if self.codes.len() < len {
@@ -123,9 +119,8 @@ impl Columns {
             norms: &self.norms,
             cols,
             terms,
-            rows,
             subs,
-            most,
+            blocks: self.blocks,
             codes: Disjoint::new(&mut self.codes[..len]),
             scales: Disjoint::new(&mut self.scales[..len]),
             sums: Disjoint::new(&mut self.sums[..len]),
@@ -153,27 +148,20 @@ impl Columns {
             true => [bias - offset * a, bias - offset * b],
             false => [bias - offset * (a + b), 0],
         };
-        starts.values.extend(self.halves[..self.rows * self.subs].iter().map(start));
+        starts.values.extend(self.halves[..self.blocks.rows() * self.subs].iter().map(start));
     }
 
-    /// Rows, in chunks of whole blocks that stay in the second cache while weights go by.
-    pub(super) fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
-        let rows = self.rows;
-        let most = CHUNK_BYTES / (self.subs * SUB).max(1) / self.most * self.most;
-        let most = if rows < 2 * self.most { rows } else { most.max(self.most) };
-        (0..rows).step_by(most.max(1)).map(move |first| first..rows.min(first + most))
+    /// Strips, of a share of so many, that a thread takes at a time: two, where two are multiplied together, and more where
+    /// that takes little time, or where rows come out of the third cache each time.
+    pub(super) fn unit(&self, share: usize) -> usize {
+        match self.blocks.chunks().nth(1) {
+            Some(_) => (share / 8).next_multiple_of(2).max(2),
+            None if self.blocks.are_many() => 2,
+            None => 4,
+        }
     }
 
-    /// Rows of the block that starts at row `first`, and how many whole blocks there are from there to `end`, if as many
-    /// rows, up to `most`.
-    pub(super) fn next_blocks(&self, first: usize, end: usize, most: usize) -> (usize, usize) {
-        let count = block_from(self.rows, self.terms, self.most, first);
-        let whole = if count == self.most { (end - first) / count } else { 1 };
-        (count, whole.clamp(1, most))
-    }
-
-    /// The block of `count` rows that starts at row `first`, or several blocks of as many rows together, for weights of a
-    /// kind that is prepared.
+    /// The group of blocks that starts at row `first`, `count` rows in all, for weights of a kind that is prepared.
     pub(super) fn block(&self, kind: Kind, first: usize, count: usize) -> RowBlock<'_> {
         let (at, len) = (first * self.subs, count * self.subs);
         let starts = self.starts[..self.prepared].iter().find(|starts| starts.kind == kind);
@@ -184,17 +172,6 @@ impl Columns {
             sums: &self.sums[at..at + len],
             starts: &starts[at..at + len],
         }
-    }
-}
-
-/// Rows of the block that starts at row `first`: as many as can be, but two blocks are of nearly equal size. `terms`
-/// rows belong together.
-fn block_from(rows: usize, terms: usize, most: usize, first: usize) -> usize {
-    match rows {
-        _ if rows <= most => rows,
-        _ if rows >= 2 * most => most.min(rows - first),
-        _ if first == 0 => rows / terms / 2 * terms,
-        _ => rows - first,
     }
 }
 
@@ -210,8 +187,8 @@ super::level::dispatch! {
 #[inline(always)]
 fn quantise_part_body<I: Isa>(isa: I, job: &Job<'_>, range: std::ops::Range<usize>) {
     let mut first = 0;
-    while first < job.rows {
-        let count = block_from(job.rows, job.terms, job.most, first);
+    while first < job.blocks.rows() {
+        let count = job.blocks.count(first);
         for sub in range.clone().step_by(SUBS) {
             let subs = sub..(sub + SUBS).min(range.end);
             // With constant counts, places are known distances apart.
@@ -241,7 +218,9 @@ fn super_block<I: Isa, const M: usize>(
     first: usize,
     subs: std::ops::Range<usize>,
 ) {
-    let (at, len) = (first * job.subs + subs.start * M, subs.len() * M);
+    let (group, blocks) = job.blocks.group(first);
+    let block = (first - group) / M;
+    let (at, len) = (group * job.subs + subs.start * blocks * M, subs.len() * blocks * M);
     // SAFETY: each thread has the sub-blocks of its own range, in every block.
     let (codes, scales, sums, halves) = unsafe {
         let codes = job.codes.part(at, len).as_flattened_mut();
@@ -263,7 +242,8 @@ fn super_block<I: Isa, const M: usize>(
         for (i, values) in values.as_chunks_mut::<{ quantise::SUBS }>().0.iter_mut().enumerate() {
             let (mut some, first) = ([EMPTY; quantise::SUBS], i * quantise::SUBS);
             quantise(isa, values, &mut some);
-            for (s, one) in (first..codes.len()).zip(&some) {
+            for (s, one) in (first..subs.len()).zip(&some) {
+                let s = s * blocks + block;
                 for (to, four) in codes[s].iter_mut().zip(&one.codes) {
                     to[m] = *four;
                 }

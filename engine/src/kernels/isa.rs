@@ -24,6 +24,8 @@ pub(super) trait Isa: Copy {
     const TILE_ROWS: usize;
     /// Strips of tiles that rows are multiplied with at once: 1 or 2.
     const STRIPS: usize;
+    /// Whether [`Isa::dot_columns`] takes weights above 127 as fast as others.
+    const WIDE: bool;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, x: &[f32; LANES]) -> Self::V;
@@ -105,6 +107,7 @@ impl Isa for Portable {
     const ROWS: usize = 2;
     const TILE_ROWS: usize = 2;
     const STRIPS: usize = 1;
+    const WIDE: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {

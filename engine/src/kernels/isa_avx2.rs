@@ -50,6 +50,7 @@ impl Isa for Avx2 {
     const ROWS: usize = 2;
     const TILE_ROWS: usize = 2;
     const STRIPS: usize = 1;
+    const WIDE: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {

@@ -79,6 +79,7 @@ impl Isa for Avx512 {
     const ROWS: usize = 4;
     const TILE_ROWS: usize = 8;
     const STRIPS: usize = 2;
+    const WIDE: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {

@@ -2,12 +2,13 @@
 
 use super::Level;
 use super::activations::Activations;
+use super::claims::Claims;
 use super::columns::Columns;
 use super::disjoint::Disjoint;
 use super::dot::{WEIGHT_ROWS, dots, float_dots};
 use super::input::{Input, Plain, read_all};
 use super::isa::{Isa, LANES};
-use super::pool::Pool;
+use super::pool::{Part, Pool};
 use super::strips::{strips_of, tile_rows};
 use super::tiles::{ROWS, Tile, is_tiled, with_tile};
 use super::unpack::{self, Ahead, Unpacked, is_quantised};
@@ -40,6 +41,7 @@ pub struct Scratch {
     plain: Plain,
     x: Activations,
     columns: Columns,
+    claims: Claims,
 }
 
 /// Several layers over the same input, in one fork and join.
@@ -79,19 +81,40 @@ pub fn linears<const N: usize>(
 /// The layers, whatever their number: generic, it would be compiled, with all formats and levels, again for every crate
 /// that runs a model.
 fn multiply(level: Level, pool: &mut Pool, layers: &[Shared<'_>], scratch: &mut Scratch) {
-    let x = (&scratch.x, &scratch.columns);
+    scratch.claims.reset(layers.len(), scratch.threads.len());
+    let (x, claims) = ((&scratch.x, &scratch.columns), &scratch.claims);
     pool.run_each(&mut scratch.threads, |mine, scratch| {
-        for layer in layers {
-            if is_tiled(layer.weights.dtype()) {
-                let strips = mine.share(layer.weights.rows().div_ceil(ROWS), 1);
-                let dtype = layer.weights.dtype();
-                with_tile!(dtype, T => strips_of::<T>(level, layer, x.1, strips), else ());
-            } else {
-                let range = mine.share(layer.weights.rows(), WEIGHT_ROWS);
-                part(level, layer, x.0, range, scratch);
+        for owner in (0..mine.of).map(|i| Part { index: (mine.index + i) % mine.of, ..mine }) {
+            for (i, layer) in layers.iter().enumerate() {
+                let strips = layer.weights.rows().div_ceil(ROWS);
+                let share = owner.share(strips, 1);
+                let size = if is_tiled(layer.weights.dtype()) { x.1.unit(share.len()) } else { 1 };
+                let units = share.len().div_ceil(size);
+                while let Some(unit) = claims.next((i, owner.index), units, owner == mine) {
+                    let first = share.start + unit * size;
+                    let strips = first..share.end.min(first + size);
+                    some_strips(level, layer, x, strips, scratch);
+                }
             }
         }
     });
+}
+
+/// Some of a layer's outputs, in strips of 16.
+fn some_strips(
+    level: Level,
+    layer: &Shared<'_>,
+    x: (&Activations, &Columns),
+    strips: Range,
+    scratch: &mut ThreadScratch,
+) {
+    let dtype = layer.weights.dtype();
+    if is_tiled(dtype) {
+        with_tile!(dtype, T => strips_of::<T>(level, layer, x.1, strips), else ());
+    } else {
+        let rows = strips.start * ROWS..layer.weights.rows().min(strips.end * ROWS);
+        part(level, layer, x.0, rows, scratch);
+    }
 }
 
 /// Turns the input into what the layers' types multiply.
@@ -128,7 +151,7 @@ fn take(
     }
 }
 
-/// A layer whose output all threads write: each the columns of its own weight rows.
+/// A layer whose output all threads write: each the columns of the weight rows it has claimed.
 pub(super) struct Shared<'a> {
     pub(super) weights: &'a Weights,
     bias: Option<&'a [f32]>,
@@ -141,10 +164,19 @@ impl Shared<'_> {
     pub(super) fn write(&self, m: usize, first: usize, values: &[f32]) {
         let rows = self.weights.rows();
         let count = values.len().min(rows - first);
-        // SAFETY: only the thread whose share holds weight rows `first..` writes these columns.
+        // SAFETY: only the thread that has claimed the weight rows `first..` writes these columns.
         let to = unsafe { self.out.part(m * rows + first, count) };
+        match (to.first_chunk_mut::<LANES>(), values.first_chunk::<LANES>()) {
+            // Of a size that is known here: nothing is called to copy so little.
+            (Some(to), Some(values)) => self.put(to, values, first),
+            _ => self.put(to, &values[..count], first),
+        }
+    }
+
+    #[inline(always)]
+    fn put(&self, to: &mut [f32], values: &[f32], first: usize) {
         match (self.bias, self.add) {
-            (None, false) => to.copy_from_slice(&values[..count]),
+            (None, false) => to.copy_from_slice(values),
             (None, true) => to.iter_mut().zip(values).for_each(|(to, value)| *to += value),
             (Some(bias), add) => {
                 for ((to, value), bias) in to.iter_mut().zip(values).zip(&bias[first..]) {

@@ -1,10 +1,9 @@
 //! A fixed pool of threads that run one closure together.
 //!
-//! Work is split statically, a part to a thread: a thread reads its weights as one stream, and each
-//! result has one owner. Two things keep a thread that the system has put aside from stopping all
-//! others. Whoever calls takes over parts that nobody has begun; and where threads are waited for
-//! again and again, fewer take part ([`width`]). Neither shows in a result: which parts there are
-//! decides only who computes an element, never how.
+//! Work is split statically, a part to a thread; what threads take from each other's parts is the job's own affair. Two
+//! things keep a thread that the system has put aside from stopping all others. Whoever calls takes over parts that nobody
+//! has begun; and where threads are waited for again and again, fewer take part ([`width`]). Neither shows in a result:
+//! which parts there are decides only who computes an element, never how.
 
 mod seat;
 mod sync;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use memmap2::MmapMut;
 
 use super::isa::{GROUP, Isa};
-use super::tile_dots::{FAR, NEAR};
+use super::source::{FAR, NEAR};
 use super::{Level, Pool};
 
 const SMALL_PAGE: usize = 4 << 10;

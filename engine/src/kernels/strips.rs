@@ -1,13 +1,14 @@
 //! Tiled matrices times rows: which strips and which rows are multiplied together.
 //!
-//! Few rows are one block of rows times one strip of 16 outputs after the other: they wait for the memory. Many rows are
-//! taken in blocks of as many as the registers hold; several blocks share what is unpacked of the weights, two strips
-//! share what is loaded of the rows, and only so many rows are taken at a time as stay in the second cache while all
-//! strips go by.
+//! Few rows are one block of rows times one strip of 16 outputs after the other: they wait for the memory. From some rows on two
+//! strips share what is loaded of the rows. Many rows are taken in blocks of as many as the registers hold; several blocks
+//! share what is unpacked of the weights, and only so many rows are taken at a time as stay in the second cache while all strips
+//! go by.
 
 use std::ops::Range;
 
 use super::Level;
+use super::blocks::SHARING;
 use super::columns::Columns;
 use super::isa::Isa;
 use super::linear::Shared;
@@ -23,8 +24,9 @@ super::level::dispatch! {
     pub(super) fn tile_rows() -> usize = tile_rows_body
 }
 
-/// Blocks of rows that share unpacked weights: their sums stay in the first cache.
-const SHARING: usize = 8;
+/// Rows from which on two strips share what is loaded of them. Fewer wait for the memory, and for that one stream is better;
+/// sums of halves are too many for the registers.
+const PAIRED: usize = 5;
 
 /// First row, layer and first strip of a block.
 type Place<'a, 'b> = (&'a Columns, usize, &'a Shared<'b>, usize);
@@ -38,12 +40,12 @@ pub(super) fn strips_of<T: Tile>(
 ) {
     let (bytes, most) = (strip_bytes::<T>(layer.weights.cols()), tile_rows(level));
     let tiles = &layer.weights.bytes()[strips.start * bytes..strips.end * bytes];
-    for rows in x.chunks() {
+    for rows in x.blocks.chunks() {
         for (pair, tiles) in tiles.chunks(2 * bytes).enumerate() {
             let (tiles, strip) = (tiles.split_at(bytes), strips.start + 2 * pair);
             let mut first = rows.start;
             while first < rows.end {
-                let (count, blocks) = x.next_blocks(first, rows.end, SHARING);
+                let (count, (_, blocks)) = (x.blocks.count(first), x.blocks.group(first));
                 let at = (x, first, layer, strip);
                 macro_rules! counts {
                     ($($m:literal)*) => {
@@ -86,9 +88,14 @@ fn block_of_body<I: Isa, T: Tile, const M: usize>(
     // Constant conditions, so that nothing is compiled that a level has no registers for.
     if const { M <= I::TILE_ROWS } {
         let rows = x.block(T::KIND, first, M);
-        for n in 0..count(strips) {
-            let sums = tile_dots::dots::<I, T, M>(isa, [strips.0, strips.1][n], rows);
-            write(&mut [sums], (x, first, layer, strip + n));
+        if const { I::STRIPS == 2 && M >= PAIRED && !T::HALVES } {
+            let mut sums = tile_dots::dots::<I, T, M, 2>(isa, both(strips), rows);
+            write(&mut sums[..count(strips)], (x, first, layer, strip));
+        } else {
+            for n in 0..count(strips) {
+                let mut sums = tile_dots::dots::<I, T, M, 1>(isa, [[strips.0, strips.1][n]], rows);
+                write(&mut sums, (x, first, layer, strip + n));
+            }
         }
     }
 }

@@ -12,12 +12,11 @@
 use super::columns::RowBlock;
 use super::dot::unroll;
 use super::isa::{BIAS, Isa, LANES, ROUND};
+use super::source::{Ahead, Source, Weights, fetch_lines};
 use super::tiles::{Tile, VECTORS};
 
-/// Bytes by which reading runs ahead of arithmetic: into the first cache, and into the second one. The
-/// first has room for few lines that are on their way, too few to hide the memory behind them.
-pub(super) const NEAR: usize = 4096;
-pub(super) const FAR: usize = 3 * 4096;
+/// Sums that stay in registers.
+const FEW: usize = 8;
 
 /// 16 sums, in a line of the cache: of those that are not, each access would be two. What is spilled beside them is
 /// aligned with them.
@@ -25,37 +24,46 @@ pub(super) const FAR: usize = 3 * 4096;
 #[repr(align(64))]
 pub(super) struct Sums(pub(super) [f32; LANES]);
 
-/// The sums of a block of `M` rows over the tiles of a strip.
+/// The sums of a block of `M` rows over the tiles of `N` strips.
 #[inline(always)]
-pub(super) fn dots<I: Isa, T: Tile, const M: usize>(
+pub(super) fn dots<I: Isa, T: Tile, const M: usize, const N: usize>(
     isa: I,
-    strip: &[u8],
+    strips: [&[u8]; N],
     x: RowBlock<'_>,
-) -> [Sums; M] {
-    let mut y = [isa.splat(0.0); M];
+) -> [[Sums; M]; N] {
+    let (mut y, mut out) = ([[isa.splat(0.0); M]; N], [[Sums::default(); M]; N]);
     let x = Rows::<M>::of(x);
-    for i in 0..x.check::<T>(strip, 1) {
-        let (tiles, x) = (nth_tiles::<T, 1>([strip], i), x.tile::<T>(i));
+    for i in 0..x.check::<T>(strips[0], 1) {
+        let (tiles, x) = (nth_tiles::<T, N>(strips, i), x.tile::<T>(i));
+        let ahead = Ahead::of(strips, i * T::BYTES);
         for part in 0..T::PARTS {
             unroll!(T::SUBS, sub, {
-                let weights = Weights::<I>::of::<T>(isa, tiles[0], part, sub);
                 let row = x.at(part * T::SUBS + sub);
-                let place = Some((tiles, part, sub));
-                let [parts] = sub_block::<I, T, M, 1>(isa, &[weights], row, place);
+                let source = Source::<I, N>::Tiles((tiles, part, sub, ahead));
+                let parts = sub_block::<I, T, M, N>(isa, source, row);
+                let mins = source.mins::<T>(isa, 0);
                 for m in 0..M {
-                    y[m] = isa.fma(parts[m], isa.splat(row.1[m]), y[m]);
-                }
-                if T::HAS_MIN && !T::HALVES {
-                    for m in 0..M {
-                        y[m] = isa.fma(weights.mins[0], isa.splat(row.2[m]), y[m]);
+                    for n in 0..N {
+                        let (factors, part) = ((row.1[m], row.2[m]), parts[n][m]);
+                        // More sums than there are registers beside what they are made of.
+                        if M * N > FEW {
+                            let sum = isa.load(&out[n][m].0);
+                            let sum = add_part::<I, T>(isa, mins[n], factors, part, sum);
+                            isa.store(sum, &mut out[n][m].0);
+                        } else {
+                            y[n][m] = add_part::<I, T>(isa, mins[n], factors, part, y[n][m]);
+                        }
                     }
                 }
             });
         }
     }
-    let mut out = [Sums::default(); M];
-    for m in 0..M {
-        isa.store(y[m], &mut out[m].0);
+    if M * N <= FEW {
+        for n in 0..N {
+            for m in 0..M {
+                isa.store(y[n][m], &mut out[n][m].0);
+            }
+        }
     }
     out
 }
@@ -69,25 +77,27 @@ pub(super) fn dots_of_many<I: Isa, T: Tile, const M: usize, const N: usize>(
     x: RowBlock<'_>,
     out: &mut [[[Sums; M]; N]],
 ) {
-    let x = Rows::<M>::of(x);
-    let subs = x.codes.len() / out.len().max(1);
+    let (x, blocks) = (Rows::<M>::of(x), out.len());
     out.fill([[Sums::default(); M]; N]);
-    for i in 0..x.check::<T>(strips[0], out.len()) {
+    for i in 0..x.check::<T>(strips[0], blocks) {
         let tiles = nth_tiles::<T, N>(strips, i);
+        let ahead = Ahead::of(strips, i * T::BYTES);
         for part in 0..T::PARTS {
             unroll!(T::SUBS, sub, {
                 let weights = Weights::<I>::of_all::<T, N>(isa, tiles, part, sub);
                 let at = (i * T::PARTS + part) * T::SUBS + sub;
                 for t in 0..VECTORS {
-                    fetch_lines::<I, T, N>(isa, (tiles, part, sub), t);
+                    fetch_lines::<I, T, N>(isa, (tiles, part, sub, ahead), t);
                 }
                 for (block, out) in out.iter_mut().enumerate() {
-                    let row = x.at(block * subs + at);
-                    let parts = sub_block::<I, T, M, N>(isa, &weights, row, None);
+                    let row = x.at(at * blocks + block);
+                    let source = Source::Unpacked(&weights);
+                    let mins = source.mins::<T>(isa, 0);
+                    let parts = sub_block::<I, T, M, N>(isa, source, row);
                     for m in 0..M {
                         for n in 0..N {
                             let (factors, y) = ((row.1[m], row.2[m]), isa.load(&out[n][m].0));
-                            let y = add_part::<I, T>(isa, &weights[n], factors, parts[n][m], y);
+                            let y = add_part::<I, T>(isa, mins[n], factors, parts[n][m], y);
                             isa.store(y, &mut out[n][m].0);
                         }
                     }
@@ -97,7 +107,7 @@ pub(super) fn dots_of_many<I: Isa, T: Tile, const M: usize, const N: usize>(
     }
 }
 
-/// A block of rows, or several, by sub-blocks.
+/// A group of blocks of rows, by sub-blocks and blocks.
 struct Rows<'a, const M: usize> {
     codes: &'a [[[[i8; 4]; M]; VECTORS]],
     scales: &'a [[f32; M]],
@@ -148,149 +158,99 @@ impl<'a, const M: usize> Rows<'a, M> {
     }
 }
 
-/// A sub-block of a tile, unpacked. Where it is not in halves, the second ones are the first.
-#[derive(Clone, Copy)]
-struct Weights<I: Isa> {
-    codes: [I::U; VECTORS],
-    scales: [I::V; 2],
-    /// What takes [`ROUND`] times the first scale off.
-    back: I::V,
-    mins: [I::V; 2],
-}
-
-impl<I: Isa> Weights<I> {
-    // Spelt out rather than mapped: see `each`.
-    #[inline(always)]
-    fn of_all<T: Tile, const N: usize>(
-        isa: I,
-        tiles: [&[u8]; N],
-        part: usize,
-        sub: usize,
-    ) -> [Self; N] {
-        let mut all = [Self::of::<T>(isa, tiles[0], part, sub); N];
-        if N == 2 {
-            all[1] = Self::of::<T>(isa, tiles[1], part, sub);
-        }
-        all
-    }
-
-    #[inline(always)]
-    fn of<T: Tile>(isa: I, tile: &[u8], part: usize, sub: usize) -> Self {
-        let (at, second) = (part * T::SUBS + sub, usize::from(T::HALVES));
-        let scale = T::scale(isa, tile, at, 0);
-        let mins = if T::HAS_MIN {
-            [T::min(isa, tile, at, 0), T::min(isa, tile, at, second)]
-        } else {
-            [isa.splat(0.0); 2]
-        };
-        Self {
-            codes: T::codes(isa, tile, part, sub),
-            scales: [scale, T::scale(isa, tile, at, second)],
-            back: isa.mul(scale, isa.splat(-ROUND)),
-            mins,
-        }
-    }
-}
-
-/// Products of one sub-block of `N` tiles, times the weights' scales. On the way, asks for what comes after its place.
+/// Products of one sub-block of `N` tiles, times the weights' scales.
 #[inline(always)]
-fn sub_block<I: Isa, T: Tile, const M: usize, const N: usize>(
+fn sub_block<'a, I: Isa, T: Tile, const M: usize, const N: usize>(
     isa: I,
-    weights: &[Weights<I>; N],
-    (codes, _, _, starts): Row<'_, M>,
-    place: Option<Place<'_, N>>,
+    source: Source<'a, I, N>,
+    row: Row<'_, M>,
 ) -> [[I::V; M]; N] {
-    let count = if T::HALVES { 2 } else { 1 };
-    // A start is one more load, and one strip alone has more loads to wait for than multiplications.
-    let biased = N > 1 || T::OFFSET != 0;
     let mut parts = [[isa.splat(0.0); M]; N];
-    for half in 0..count {
-        let vectors = VECTORS / count;
-        let mut p = [[isa.whole(0); M]; N];
-        if biased {
-            for m in 0..M {
-                for n in 0..N {
-                    let start = if T::OFFSET == 0 { &BIAS } else { &starts[m][half] };
-                    p[n][m] = isa.whole_from(start);
-                }
-            }
+    if let Source::Unpacked(_) = source {
+        for half in 0..1 + usize::from(T::HALVES) {
+            half_block::<I, T, M, N>(isa, source, row, half, &mut parts);
         }
-        // Sums of few rows would wait for each other.
-        let mut q = [[isa.whole(0); M]; N];
-        for t in 0..vectors {
-            let t = half * vectors + t;
-            if let Some(place) = place {
-                fetch_lines::<I, T, N>(isa, place, t);
-            }
-            for m in 0..M {
-                for n in 0..N {
-                    let apart = M * N <= 2 && t % 2 == 1;
-                    let to = if apart { &mut q[n][m] } else { &mut p[n][m] };
-                    *to = isa.dot_columns(*to, weights[n].codes[t], codes[t][m], T::WIDE);
-                }
-            }
-        }
-        for n in 0..N {
-            let weights = &weights[n];
-            for m in 0..M {
-                let p = if M * N <= 2 { isa.add_whole(p[n][m], q[n][m]) } else { p[n][m] };
-                let scale = weights.scales[half];
-                parts[n][m] = match (half, biased) {
-                    (0, true) => isa.fma(isa.as_floats(p), scale, weights.back),
-                    // Of an infinite scale nothing is left in both ways.
-                    (0, false) => isa.fma(isa.floats(p), scale, isa.mul(scale, isa.splat(0.0))),
-                    (_, true) => {
-                        let p = isa.sub(isa.as_floats(p), isa.splat(ROUND));
-                        isa.fma(p, scale, parts[n][m])
-                    }
-                    (_, false) => isa.fma(isa.floats(p), scale, parts[n][m]),
-                };
-            }
-            if T::HAS_MIN && T::HALVES {
-                for m in 0..M {
-                    let sum = isa.splat(starts[m][half] as f32);
-                    parts[n][m] = isa.fma(weights.mins[half], sum, parts[n][m]);
-                }
-            }
+    } else {
+        // Spelt out, or the compiler would keep a loop.
+        half_block::<I, T, M, N>(isa, source, row, 0, &mut parts);
+        if T::HALVES {
+            half_block::<I, T, M, N>(isa, source, row, 1, &mut parts);
         }
     }
     parts
 }
 
-/// What becomes of the sum `y` of a row and a tile with the products `part` of a sub-block.
+/// A half of it, or all where halves have no scales of their own, added to `parts`.
+#[inline(always)]
+fn half_block<I: Isa, T: Tile, const M: usize, const N: usize>(
+    isa: I,
+    source: Source<'_, I, N>,
+    (codes, _, _, starts): Row<'_, M>,
+    half: usize,
+    parts: &mut [[I::V; M]; N],
+) {
+    // A start is one more load, and one strip alone has more loads to wait for than multiplications.
+    let biased = N > 1 || T::OFFSET != 0;
+    let vectors = if T::HALVES { VECTORS / 2 } else { VECTORS };
+    let mut p = [[isa.whole(0); M]; N];
+    if biased {
+        for m in 0..M {
+            for n in 0..N {
+                let start = if T::OFFSET == 0 { &BIAS } else { &starts[m][half] };
+                p[n][m] = isa.whole_from(start);
+            }
+        }
+    }
+    // Sums of few rows would wait for each other.
+    let mut q = [[isa.whole(0); M]; N];
+    for t in 0..vectors {
+        let t = half * vectors + t;
+        let w = source.code::<T>(isa, t);
+        for m in 0..M {
+            for n in 0..N {
+                let apart = M * N <= 2 && t % 2 == 1;
+                let to = if apart { &mut q[n][m] } else { &mut p[n][m] };
+                *to = isa.dot_columns(*to, w[n], codes[t][m], T::WIDE);
+            }
+        }
+    }
+    let (scales, backs, mins) =
+        (source.scales::<T>(isa, half), source.backs::<T>(isa), source.mins::<T>(isa, half));
+    for n in 0..N {
+        for m in 0..M {
+            let p = if M * N <= 2 { isa.add_whole(p[n][m], q[n][m]) } else { p[n][m] };
+            let scale = scales[n];
+            parts[n][m] = match (half, biased) {
+                (0, true) => isa.fma(isa.as_floats(p), scale, backs[n]),
+                // Of an infinite scale nothing is left in both ways.
+                (0, false) => isa.fma(isa.floats(p), scale, isa.mul(scale, isa.splat(0.0))),
+                (_, true) => {
+                    let p = isa.sub(isa.as_floats(p), isa.splat(ROUND));
+                    isa.fma(p, scale, parts[n][m])
+                }
+                (_, false) => isa.fma(isa.floats(p), scale, parts[n][m]),
+            };
+        }
+        if T::HAS_MIN && T::HALVES {
+            for m in 0..M {
+                let sum = isa.splat(starts[m][half] as f32);
+                parts[n][m] = isa.fma(mins[n], sum, parts[n][m]);
+            }
+        }
+    }
+}
+
+/// What becomes of the sum `y` of a row and a tile with minimums `min` with the products `part` of a sub-block.
 #[inline(always)]
 fn add_part<I: Isa, T: Tile>(
     isa: I,
-    weights: &Weights<I>,
+    min: I::V,
     (scale, sum): (f32, f32),
     part: I::V,
     y: I::V,
 ) -> I::V {
     let y = isa.fma(part, isa.splat(scale), y);
-    if T::HAS_MIN && !T::HALVES { isa.fma(weights.mins[0], isa.splat(sum), y) } else { y }
-}
-
-/// A sub-block of tiles: part, and sub-block of the part.
-type Place<'a, const N: usize> = ([&'a [u8]; N], usize, usize);
-
-/// Asks for what will be read: the lines of a part, spread over the arithmetic of its sub-blocks, since there is room
-/// for few lines that are on their way.
-#[inline(always)]
-fn fetch_lines<I: Isa, T: Tile, const N: usize>(
-    isa: I,
-    (tiles, part, sub): Place<'_, N>,
-    vector: usize,
-) {
-    let (lines, all) = (T::BYTES / T::PARTS / 64, T::SUBS * VECTORS);
-    for line in [sub * VECTORS + vector, sub * VECTORS + vector + all] {
-        if line < lines {
-            for tile in tiles {
-                let at = tile.as_ptr().wrapping_add(part * (T::BYTES / T::PARTS) + 64 * line);
-                isa.fetch(at.wrapping_add(NEAR));
-                isa.fetch_far(at.wrapping_add(FAR));
-            }
-        }
-    }
+    if T::HAS_MIN && !T::HALVES { isa.fma(min, isa.splat(sum), y) } else { y }
 }
 
 /// Tile `i` of each strip.

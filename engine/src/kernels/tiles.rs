@@ -4,7 +4,8 @@
 //! them with the same 4 activations of all 16 outputs: there is nothing to sum up at the end, and
 //! nothing to unpack but a shift and a mask. A tile is as many columns as the file's format has in a
 //! block (twice 32 for the small ones, 256 for the large ones), with scales in front and everything
-//! in the order of first use. Bits stay as the file has them: repacking moves words of 4 bytes.
+//! in the order of first use. Bits stay as the file has them: repacking moves words of 4 bytes. (Q6_K's bits are put where
+//! three of four codes need nothing but a mask.)
 
 use super::columns::Kind;
 use super::isa::{BIAS, GROUP, Isa, LANES};
@@ -40,8 +41,8 @@ pub(super) trait Tile {
     const HALVES: bool = false;
     const HAS_MIN: bool;
 
-    /// The codes of a sub-block.
-    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS];
+    /// Vector `t` of the codes of a sub-block.
+    fn code<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize, t: usize) -> I::U;
     /// Scales of half `half` of sub-block `sub` of the tile.
     fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, half: usize) -> I::V;
     /// Minimums of half `half` of sub-block `sub`; only where there are any.
@@ -146,8 +147,8 @@ impl<const MIN: bool> Tile for FourBits<MIN> {
     const HAS_MIN: bool = MIN;
 
     #[inline(always)]
-    fn codes<I: Isa>(isa: I, tile: &[u8], _: usize, sub: usize) -> [I::U; VECTORS] {
-        nibbles(isa, tile, Self::HEADER + 256 * sub)
+    fn code<I: Isa>(isa: I, tile: &[u8], _: usize, sub: usize, t: usize) -> I::U {
+        nibble(isa, tile, Self::HEADER + 256 * sub, t)
     }
 
     #[inline(always)]
@@ -172,13 +173,11 @@ impl<const MIN: bool> Tile for FourBits<MIN> {
     }
 }
 
-/// Low nibbles of 4 vectors, then their high nibbles.
+/// Of the low nibbles of 4 vectors, then their high nibbles, vector `t`.
 #[inline(always)]
-fn nibbles<I: Isa>(isa: I, tile: &[u8], at: usize) -> [I::U; VECTORS] {
-    each!(t, {
-        let packed = vector(isa, tile, at + GROUP * (t % 4));
-        isa.down(packed, if t < 4 { 0 } else { 4 }, 15)
-    })
+fn nibble<I: Isa>(isa: I, tile: &[u8], at: usize, t: usize) -> I::U {
+    let packed = vector(isa, tile, at + GROUP * (t % 4));
+    isa.down(packed, if t < 4 { 0 } else { 4 }, 15)
 }
 
 /// Q5_0 and Q5_1: `d | m | 2 fifth bits | 2 x 4 vectors`. Bit t of a fifth-bit byte is that of the
@@ -199,10 +198,10 @@ impl<const MIN: bool> Tile for FiveBits<MIN> {
     const HAS_MIN: bool = MIN;
 
     #[inline(always)]
-    fn codes<I: Isa>(isa: I, tile: &[u8], _: usize, sub: usize) -> [I::U; VECTORS] {
+    fn code<I: Isa>(isa: I, tile: &[u8], _: usize, sub: usize, t: usize) -> I::U {
         let fifth = vector(isa, tile, Self::HEADER + GROUP * sub);
-        let four = nibbles(isa, tile, Self::HEADER + 128 + 256 * sub);
-        each!(t, isa.both(four[t], fifth_bits(isa, fifth, t as u32)))
+        let four = nibble(isa, tile, Self::HEADER + 128 + 256 * sub, t);
+        isa.both(four, fifth_bits(isa, fifth, t as u32))
     }
 
     #[inline(always)]
@@ -250,8 +249,8 @@ impl Tile for Bytes {
     const HAS_MIN: bool = false;
 
     #[inline(always)]
-    fn codes<I: Isa>(isa: I, tile: &[u8], _: usize, sub: usize) -> [I::U; VECTORS] {
-        each!(t, vector(isa, tile, 64 + 512 * sub + GROUP * t))
+    fn code<I: Isa>(isa: I, tile: &[u8], _: usize, sub: usize, t: usize) -> I::U {
+        vector(isa, tile, 64 + 512 * sub + GROUP * t)
     }
 
     #[inline(always)]

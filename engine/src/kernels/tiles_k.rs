@@ -1,7 +1,7 @@
 //! Tiles of the formats with blocks of 256: scales and minimums of 6 or 8 bits, codes behind them.
 
 use super::isa::{GROUP, Isa, LANES};
-use super::tiles::{Tile, VECTORS, bytes, each, halfs, put, put_words, vector};
+use super::tiles::{Tile, bytes, halfs, put, put_words, vector};
 
 /// Bytes before the codes of the large formats.
 const K_HEADER: usize = 320;
@@ -24,8 +24,9 @@ fn pack_six_bits(block: &[u8], row: usize, tile: &mut [u8]) {
 }
 
 #[inline(always)]
-fn six_bit_scale<I: Isa>(isa: I, tile: &[u8], sub: usize) -> I::V {
-    isa.mul(halfs(isa, tile, 0), isa.unsigned(bytes(tile, 64 + 16 * sub)))
+fn six_bit_scale<I: Isa>(isa: I, tile: &[u8], sub: usize, part: f32) -> I::V {
+    let scale = isa.mul(halfs(isa, tile, 0), isa.splat(part));
+    isa.mul(scale, isa.unsigned(bytes(tile, 64 + 16 * sub)))
 }
 
 #[inline(always)]
@@ -45,14 +46,20 @@ impl Tile for K4 {
     const HAS_MIN: bool = true;
 
     #[inline(always)]
-    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
+    fn code<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize, t: usize) -> I::U {
         let at = K_HEADER + 512 * part;
-        each!(t, isa.down(vector(isa, tile, at + GROUP * t), 4 * sub as u32, 15))
+        let nibbles = vector(isa, tile, at + GROUP * t);
+        match sub {
+            0 => isa.down(nibbles, 0, 15),
+            // 16 times the code, which the scale makes up for.
+            _ if I::WIDE => isa.down(nibbles, 0, 0xf0),
+            _ => isa.down(nibbles, 4, 15),
+        }
     }
 
     #[inline(always)]
     fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, _: usize) -> I::V {
-        six_bit_scale(isa, tile, sub)
+        six_bit_scale(isa, tile, sub, if I::WIDE && sub % 2 == 1 { 1.0 / 16.0 } else { 1.0 })
     }
 
     #[inline(always)]
@@ -78,19 +85,17 @@ impl Tile for K5 {
     const HAS_MIN: bool = true;
 
     #[inline(always)]
-    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
+    fn code<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize, t: usize) -> I::U {
         let at = K_HEADER + 512 + 512 * part;
-        each!(t, {
-            let four = isa.down(vector(isa, tile, at + GROUP * t), 4 * sub as u32, 15);
-            let fifth = vector(isa, tile, K_HEADER + GROUP * t);
-            let bit = isa.down(fifth, (2 * part + sub) as u32, 1);
-            isa.both(four, isa.up(bit, 4, 16))
-        })
+        let four = isa.down(vector(isa, tile, at + GROUP * t), 4 * sub as u32, 15);
+        let fifth = vector(isa, tile, K_HEADER + GROUP * t);
+        let bit = isa.down(fifth, (2 * part + sub) as u32, 1);
+        isa.both(four, isa.up(bit, 4, 16))
     }
 
     #[inline(always)]
     fn scale<I: Isa>(isa: I, tile: &[u8], sub: usize, _: usize) -> I::V {
-        six_bit_scale(isa, tile, sub)
+        six_bit_scale(isa, tile, sub, 1.0)
     }
 
     #[inline(always)]
@@ -104,8 +109,8 @@ impl Tile for K5 {
     }
 }
 
-/// Q6_K: `d | 16 x 16 scales | 2 x (8 vectors of high bits, 16 of nibbles)`: of 128 columns, nibbles of
-/// 64 bytes and two more bits each, field s of a byte being sub-block s's.
+/// Q6_K: `d | 16 x 16 scales | 2 x (3 x 8 vectors)`: of 128 columns, the codes of the first three sub-blocks, above each two
+/// bits of the fourth one's.
 pub(super) struct K6;
 
 impl Tile for K6 {
@@ -118,21 +123,15 @@ impl Tile for K6 {
     const HAS_MIN: bool = false;
 
     #[inline(always)]
-    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
-        let high = K_HEADER + 24 * GROUP * part;
-        let low = high + 8 * GROUP + 8 * GROUP * (sub % 2);
-        each!(t, {
-            let four = vector(isa, tile, low + GROUP * t);
-            let four = isa.down(four, if sub < 2 { 0 } else { 4 }, 15);
-            let two = vector(isa, tile, high + GROUP * t);
-            let two = match sub {
-                0 => isa.up(two, 4, 0x30),
-                1 => isa.up(two, 2, 0x30),
-                2 => isa.down(two, 0, 0x30),
-                _ => isa.down(two, 2, 0x30),
-            };
-            isa.both(four, two)
-        })
+    fn code<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize, t: usize) -> I::U {
+        let at = K_HEADER + 24 * GROUP * part;
+        let three = [0, 1, 2].map(|sub| at + GROUP * (8 * sub + t));
+        if sub < 3 {
+            return isa.down(vector(isa, tile, three[sub]), 0, 63);
+        }
+        let low = isa.down(vector(isa, tile, three[0]), 6, 3);
+        let low = isa.both(low, isa.down(vector(isa, tile, three[1]), 4, 12));
+        isa.both(low, isa.down(vector(isa, tile, three[2]), 2, 48))
     }
 
     #[inline(always)]
@@ -151,10 +150,16 @@ impl Tile for K6 {
             tile[64 + 16 * i + row] = scale;
         }
         for part in 0..2 {
-            let vectors = &mut tile[K_HEADER + 24 * GROUP * part..];
-            put_words(&file[128 + 32 * part..][..32], row, vectors, |word| word);
-            let vectors = &mut vectors[8 * GROUP..];
-            put_words(&file[64 * part..][..64], row, vectors, |word| word);
+            let (low, high) = (&file[64 * part..][..64], &file[128 + 32 * part..][..32]);
+            let code = |sub: usize, k: usize| {
+                low[32 * (sub % 2) + k] >> (4 * (sub / 2)) & 15 | (high[k] >> (2 * sub) & 3) << 4
+            };
+            for sub in 0..3 {
+                let words: [u8; 32] =
+                    std::array::from_fn(|k| code(sub, k) | code(3, k) >> (2 * sub) << 6);
+                let at = K_HEADER + GROUP * (24 * part + 8 * sub);
+                put_words(&words, row, &mut tile[at..], |word| word);
+            }
         }
     }
 }
@@ -162,10 +167,10 @@ impl Tile for K6 {
 /// Bytes of a tile of Q2_K or Q3_K: header, high bits if any, then two bits of each code.
 const TWO_BITS: usize = 16 * GROUP;
 
-/// Two bits of each code of a sub-block: of 128 columns, 32 bytes, field s of a byte being sub-block s's.
+/// Two bits of each code of vector `t` of a sub-block: of 128 columns, 32 bytes, field s of a byte being sub-block s's.
 #[inline(always)]
-fn two_bits<I: Isa>(isa: I, tile: &[u8], at: usize, sub: usize) -> [I::U; VECTORS] {
-    each!(t, isa.down(vector(isa, tile, at + GROUP * t), 2 * sub as u32, 3))
+fn two_bits<I: Isa>(isa: I, tile: &[u8], at: usize, sub: usize, t: usize) -> I::U {
+    isa.down(vector(isa, tile, at + GROUP * t), 2 * sub as u32, 3)
 }
 
 /// Q2_K: `d | -dmin | 16 x 16 bytes | 2 x 8 vectors`; low nibbles of the bytes are scales, high ones minimums.
@@ -196,8 +201,8 @@ impl Tile for K2 {
     const HAS_MIN: bool = true;
 
     #[inline(always)]
-    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
-        two_bits(isa, tile, K_HEADER + 8 * GROUP * part, sub)
+    fn code<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize, t: usize) -> I::U {
+        two_bits(isa, tile, K_HEADER + 8 * GROUP * part, sub, t)
     }
 
     #[inline(always)]
@@ -237,13 +242,11 @@ impl Tile for K3 {
     const HAS_MIN: bool = false;
 
     #[inline(always)]
-    fn codes<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize) -> [I::U; VECTORS] {
-        let low = two_bits(isa, tile, K_HEADER + 8 * GROUP * (1 + part), sub);
-        each!(t, {
-            let high = vector(isa, tile, K_HEADER + GROUP * t);
-            let bit = isa.down(high, (4 * part + sub) as u32, 1);
-            isa.both(low[t], isa.up(bit, 2, 4))
-        })
+    fn code<I: Isa>(isa: I, tile: &[u8], part: usize, sub: usize, t: usize) -> I::U {
+        let low = two_bits(isa, tile, K_HEADER + 8 * GROUP * (1 + part), sub, t);
+        let high = vector(isa, tile, K_HEADER + GROUP * t);
+        let bit = isa.down(high, (4 * part + sub) as u32, 1);
+        isa.both(low, isa.up(bit, 2, 4))
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::disjoint::Disjoint;
 use super::isa::Portable;
-use super::tiles::{ROWS, SUB, Tile, VECTORS, is_tiled, with_tile};
+use super::tiles::{ROWS, SUB, Tile, VECTORS, each, is_tiled, with_tile};
 use super::unpack::{self, Unpacked};
 use super::{AlignedBytes, Arena, Level, Pool};
 use crate::gguf::TensorType;
@@ -171,7 +171,7 @@ fn dequantise<T: Tile>(tiles: &[u8], cols: usize, row: usize, out: &mut [f32]) {
     let per_tile = T::PARTS * T::SUBS * SUB;
     for (tile, out) in tiles.chunks_exact(T::BYTES).zip(out.chunks_mut(per_tile)) {
         for (at, out) in out.chunks_mut(SUB).enumerate() {
-            let codes = T::codes(Portable, tile, at / T::SUBS, at % T::SUBS);
+            let codes = each!(t, T::code(Portable, tile, at / T::SUBS, at % T::SUBS, t));
             let scales = [0, 1].map(|h| T::scale(Portable, tile, at, h * usize::from(T::HALVES)));
             let min = |h| T::min(Portable, tile, at, h * usize::from(T::HALVES))[row];
             let mins = if T::HAS_MIN { [0, 1].map(min) } else { [0.0; 2] };
