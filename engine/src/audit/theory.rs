@@ -63,7 +63,8 @@ fn collision(p: &Law, q: &Law) -> f64 {
     let common = p.iter().map(|(id, mass)| (mass, q.p(id))).filter(|&(_, other)| other > 0.0);
     let mut pairs: Vec<(f64, f64)> = common.collect();
     // Tokens of p alone have an infinite ratio, those of q alone none: both only add to sums.
-    pairs.sort_unstable_by(|a, b| (b.0 * a.1).total_cmp(&(a.0 * b.1)));
+    // A key of each pair alone: products across two pairs are rounded, and then no order.
+    pairs.sort_unstable_by(|a, b| (b.0 / b.1).total_cmp(&(a.0 / a.1)));
     let mut p_above = 1.0 - pairs.iter().map(|pair| pair.0).sum::<f64>();
     let mut q_rest = 1.0;
     let mut sum = 0.0;
@@ -103,6 +104,28 @@ mod tests {
         });
         let share = met.count() as f64 / 4e4;
         assert!((share - formula).abs() < 4.0 * (0.25_f64 / 4e4).sqrt(), "{share} {formula}");
+    }
+
+    #[test]
+    fn laws_with_long_tails_can_be_sorted() {
+        let mut draws = 0_u64;
+        let mut law = |least: i32| {
+            let mut next = || {
+                draws += 1;
+                let bits = draws.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                (bits ^ bits >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40
+            };
+            let weights = (0..20_000)
+                .map(|_| 2_f64.powf(next() as f64 / f64::from(1 << 24) * f64::from(least)));
+            let mut weights: Vec<f64> = weights.collect();
+            let sum: f64 = weights.iter().sum();
+            weights.iter_mut().for_each(|weight| *weight /= sum);
+            Law::dense(weights).unwrap()
+        };
+        for least in [-1, -60, -540, -1070] {
+            let rate = collision(&law(least), &law(least));
+            assert!((0.0..=1.0).contains(&rate), "{rate}");
+        }
     }
 
     #[test]
