@@ -221,7 +221,8 @@ fn super_block<I: Isa, const M: usize>(
     let (group, blocks) = job.blocks.group(first);
     let block = (first - group) / M;
     let (at, len) = (group * job.subs + subs.start * blocks * M, subs.len() * blocks * M);
-    // SAFETY: each thread has the sub-blocks of its own range, in every block.
+    // SAFETY: each thread has the sub-blocks of its own range, in every block of every group, and it takes
+    // one block after the other.
     let (codes, scales, sums, halves) = unsafe {
         let codes = job.codes.part(at, len).as_flattened_mut();
         (codes, job.scales.part(at, len), job.sums.part(at, len), job.halves.part(at, len))
