@@ -123,8 +123,10 @@ mod tests {
             Law::dense(weights).unwrap()
         };
         for least in [-1, -60, -540, -1070] {
-            let rate = collision(&law(least), &law(least));
-            assert!((0.0..=1.0).contains(&rate), "{rate}");
+            let (p, q) = (law(least), law(least));
+            let (rate, back) = (collision(&p, &q), collision(&q, &p));
+            assert!(rate > 0.0 && (rate - back).abs() < 1e-9, "{rate} {back} to 2^{least}");
+            assert!((collision(&p, &p) - 1.0).abs() < 1e-9, "to 2^{least}");
         }
     }
 
