@@ -3,7 +3,7 @@
 
 use super::isa::Isa;
 use super::pool::{Part, Pool};
-use super::quantise::{EMPTY, SUBS, quantise};
+use super::quantise::{EMPTY, SUBS};
 use super::unpack::{SCALES, SUB, SUPER};
 use super::{Level, disjoint::Disjoint};
 
@@ -86,7 +86,7 @@ fn quantise_row_body<I: Isa>(isa: I, x: &[f32], blocks: &mut [Block]) {
         for (i, x) in x.chunks(SHARED * SUBS).enumerate() {
             let mut values = [[0.0; SHARED]; SUBS];
             values.as_flattened_mut()[..x.len()].copy_from_slice(x);
-            quantise_128(isa, &mut values, block, i * SUBS);
+            quantise_128(isa, &values, block, i * SUBS);
         }
     }
 }
@@ -95,9 +95,9 @@ super::level::dispatch! {
 }
 
 #[inline(always)]
-fn quantise_128<I: Isa>(isa: I, x: &mut [[f32; SHARED]; SUBS], block: &mut Block, first: usize) {
+fn quantise_128<I: Isa>(isa: I, x: &[[f32; SHARED]; SUBS], block: &mut Block, first: usize) {
     let mut all = [EMPTY; SUBS];
-    quantise(isa, x, &mut all);
+    isa.quantise(x, &mut all);
     for (i, out) in (first..).zip(&all) {
         let codes = &mut block.codes.as_chunks_mut::<SHARED>().0[i];
         for (to, code) in codes.iter_mut().zip(out.codes.as_flattened()) {

@@ -14,7 +14,7 @@ use super::blocks::Blocks;
 use super::input::{Input, read, row_scales};
 use super::isa::Isa;
 use super::pool::{Part, Pool};
-use super::quantise::{self, EMPTY, quantise};
+use super::quantise::{self, EMPTY, take_off};
 use super::tiles::{SUB, VECTORS};
 use super::{Level, disjoint::Disjoint};
 
@@ -242,7 +242,10 @@ fn super_block<I: Isa, const M: usize>(
         }
         for (i, values) in values.as_chunks_mut::<{ quantise::SUBS }>().0.iter_mut().enumerate() {
             let (mut some, first) = ([EMPTY; quantise::SUBS], i * quantise::SUBS);
-            quantise(isa, values, &mut some);
+            isa.quantise(values, &mut some);
+            if m % job.terms + 1 < job.terms {
+                take_off(isa, &some, values);
+            }
             for (s, one) in (first..subs.len()).zip(&some) {
                 let s = s * blocks + block;
                 for (to, four) in codes[s].iter_mut().zip(&one.codes) {

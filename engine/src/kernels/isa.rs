@@ -1,5 +1,8 @@
 //! The vector operations that kernels are written over: 16 lanes of f32, and 64 8-bit products.
 
+use super::quantise::{self, Codes, SUBS};
+use super::tiles::SUB;
+
 /// Lanes of a vector.
 pub(super) const LANES: usize = 16;
 /// 8-bit values multiplied at once: 16 lanes of 4 neighbours.
@@ -91,6 +94,11 @@ pub(super) trait Isa: Copy {
     fn dot_columns(self, sum: Self::N, w: Self::U, x: [i8; 4], wide: bool) -> Self::N;
     fn unsigned(self, x: &[u8; LANES]) -> Self::V;
     fn signed(self, x: &[u8; LANES]) -> Self::V;
+    /// 32 values in 8 bits, four times: [`quantise::quantise`], or what gives the same bits.
+    #[inline(always)]
+    fn quantise(self, x: &[[f32; SUB]; SUBS], out: &mut [Codes; SUBS]) {
+        quantise::quantise(self, x, out);
+    }
     /// Asks for the line of memory at an address, which need not be anybody's.
     fn fetch(self, at: *const u8);
     /// The same for a line that is needed later: into the second cache.

@@ -8,6 +8,9 @@ use std::mem::transmute;
 
 use super::isa::{BIAS, GROUP, Isa, LANES};
 use super::isa_avx2::{Avx2, Pair};
+use super::isa_avx512_quantise;
+use super::quantise::{Codes, SUBS};
+use super::tiles::SUB;
 
 /// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI.
 #[derive(Clone, Copy)]
@@ -292,6 +295,12 @@ impl Isa for Avx512 {
         // SAFETY: `self` proves the instructions exist; both types of the transmute are 4 plain
         // bytes.
         unsafe { _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(transmute::<[i8; 4], i32>(x))) }
+    }
+
+    #[inline(always)]
+    fn quantise(self, x: &[[f32; SUB]; SUBS], out: &mut [Codes; SUBS]) {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { isa_avx512_quantise::quantise(x, out) }
     }
 
     #[inline(always)]

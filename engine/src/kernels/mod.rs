@@ -38,6 +38,8 @@ mod isa;
 mod isa_avx2;
 #[cfg(target_arch = "x86_64")]
 mod isa_avx512;
+#[cfg(target_arch = "x86_64")]
+mod isa_avx512_quantise;
 mod level;
 pub mod linear;
 mod pages;

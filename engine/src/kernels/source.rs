@@ -8,6 +8,10 @@ use super::tiles::{Tile, VECTORS, each};
 /// first has room for few lines that are on their way, too few to hide the memory behind them.
 pub(super) const NEAR: usize = 4096;
 pub(super) const FAR: usize = 3 * 4096;
+/// Further ahead, one line in so many is asked for of a single stream: the processor's own prefetching has then begun with a page
+/// before the others are asked for there.
+const SCOUT: usize = 4 * 4096;
+const SCOUT_EVERY: usize = 8;
 
 /// Where a sub-block's weights come from.
 #[derive(Clone, Copy)]
@@ -136,9 +140,9 @@ impl<I: Isa> Weights<I> {
 /// A sub-block of tiles: part, sub-block of the part, and what is read after it.
 pub(super) type Place<'a, const N: usize> = ([&'a [u8]; N], usize, usize, Ahead);
 
-/// Bytes from what is read to what is asked for, into the first cache and into the second one.
+/// Bytes from what is read to what is asked for: into the first cache, into the second one, and by scouts.
 #[derive(Clone, Copy)]
-pub(super) struct Ahead(usize, usize);
+pub(super) struct Ahead(usize, usize, usize);
 
 impl Ahead {
     /// From a tile at a place in strips that go by together: behind a strip come the others, which are read at the same
@@ -147,7 +151,7 @@ impl Ahead {
     pub(super) fn of<const N: usize>(strips: [&[u8]; N], at: usize) -> Self {
         let len = strips[0].len();
         let skip = |lead: usize| if at + lead < len { lead } else { lead + (N - 1) * len };
-        Self(skip(NEAR), skip(FAR))
+        Self(skip(NEAR), skip(FAR), skip(SCOUT))
     }
 }
 
@@ -166,6 +170,9 @@ pub(super) fn fetch_lines<I: Isa, T: Tile, const N: usize>(
                 let at = tile.as_ptr().wrapping_add(part * (T::BYTES / T::PARTS) + 64 * line);
                 isa.fetch(at.wrapping_add(ahead.0));
                 isa.fetch_far(at.wrapping_add(ahead.1));
+                if N == 1 && line % SCOUT_EVERY == 0 {
+                    isa.fetch_far(at.wrapping_add(ahead.2));
+                }
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Tiled matrices times rows: which strips and which rows are multiplied together.
 //!
-//! Few rows are one block of rows times one strip of 16 outputs after the other: they wait for the memory. From some rows on two
-//! strips share what is loaded of the rows. Many rows are taken in blocks of as many as the registers hold; several blocks
-//! share what is unpacked of the weights, and only so many rows are taken at a time as stay in the second cache while all strips
-//! go by.
+//! Few rows are one block of rows times one strip of 16 outputs after the other: they wait for the memory, which is read best in
+//! one stream. Many rows are taken in blocks of as many as the registers hold; several blocks share what is unpacked of the
+//! weights, two strips what is loaded of the rows, and only so many rows are taken at a time as stay in the second cache while
+//! all strips go by.
 
 use std::ops::Range;
 
@@ -23,10 +23,6 @@ fn tile_rows_body<I: Isa>(_: I) -> usize {
 super::level::dispatch! {
     pub(super) fn tile_rows() -> usize = tile_rows_body
 }
-
-/// Rows from which on two strips share what is loaded of them. Fewer wait for the memory, and for that one stream is better;
-/// sums of halves are too many for the registers.
-const PAIRED: usize = 5;
 
 /// First row, layer and first strip of a block.
 type Place<'a, 'b> = (&'a Columns, usize, &'a Shared<'b>, usize);
@@ -88,14 +84,9 @@ fn block_of_body<I: Isa, T: Tile, const M: usize>(
     // Constant conditions, so that nothing is compiled that a level has no registers for.
     if const { M <= I::TILE_ROWS } {
         let rows = x.block(T::KIND, first, M);
-        if const { I::STRIPS == 2 && M >= PAIRED && !T::HALVES } {
-            let mut sums = tile_dots::dots::<I, T, M, 2>(isa, both(strips), rows);
-            write(&mut sums[..count(strips)], (x, first, layer, strip));
-        } else {
-            for n in 0..count(strips) {
-                let mut sums = tile_dots::dots::<I, T, M, 1>(isa, [[strips.0, strips.1][n]], rows);
-                write(&mut sums, (x, first, layer, strip + n));
-            }
+        for n in 0..count(strips) {
+            let sums = tile_dots::dots::<I, T, M>(isa, [strips.0, strips.1][n], rows);
+            write(&mut [sums], (x, first, layer, strip + n));
         }
     }
 }

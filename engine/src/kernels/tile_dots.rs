@@ -15,55 +15,38 @@ use super::isa::{BIAS, Isa, LANES, ROUND};
 use super::source::{Ahead, Source, Weights, fetch_lines};
 use super::tiles::{Tile, VECTORS};
 
-/// Sums that stay in registers.
-const FEW: usize = 8;
-
 /// 16 sums, in a line of the cache: of those that are not, each access would be two. What is spilled beside them is
 /// aligned with them.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Sums(pub(super) [f32; LANES]);
 
-/// The sums of a block of `M` rows over the tiles of `N` strips.
+/// The sums of a block of `M` rows over the tiles of a strip.
 #[inline(always)]
-pub(super) fn dots<I: Isa, T: Tile, const M: usize, const N: usize>(
+pub(super) fn dots<I: Isa, T: Tile, const M: usize>(
     isa: I,
-    strips: [&[u8]; N],
+    strip: &[u8],
     x: RowBlock<'_>,
-) -> [[Sums; M]; N] {
-    let (mut y, mut out) = ([[isa.splat(0.0); M]; N], [[Sums::default(); M]; N]);
+) -> [Sums; M] {
+    let (mut y, mut out) = ([isa.splat(0.0); M], [Sums::default(); M]);
     let x = Rows::<M>::of(x);
-    for i in 0..x.check::<T>(strips[0], 1) {
-        let (tiles, x) = (nth_tiles::<T, N>(strips, i), x.tile::<T>(i));
-        let ahead = Ahead::of(strips, i * T::BYTES);
+    for i in 0..x.check::<T>(strip, 1) {
+        let (tiles, x) = (nth_tiles::<T, 1>([strip], i), x.tile::<T>(i));
+        let ahead = Ahead::of([strip], i * T::BYTES);
         for part in 0..T::PARTS {
             unroll!(T::SUBS, sub, {
                 let row = x.at(part * T::SUBS + sub);
-                let source = Source::<I, N>::Tiles((tiles, part, sub, ahead));
-                let parts = sub_block::<I, T, M, N>(isa, source, row);
-                let mins = source.mins::<T>(isa, 0);
+                let source = Source::<I, 1>::Tiles((tiles, part, sub, ahead));
+                let [parts] = sub_block::<I, T, M, 1>(isa, source, row);
+                let [min] = source.mins::<T>(isa, 0);
                 for m in 0..M {
-                    for n in 0..N {
-                        let (factors, part) = ((row.1[m], row.2[m]), parts[n][m]);
-                        // More sums than there are registers beside what they are made of.
-                        if M * N > FEW {
-                            let sum = isa.load(&out[n][m].0);
-                            let sum = add_part::<I, T>(isa, mins[n], factors, part, sum);
-                            isa.store(sum, &mut out[n][m].0);
-                        } else {
-                            y[n][m] = add_part::<I, T>(isa, mins[n], factors, part, y[n][m]);
-                        }
-                    }
+                    y[m] = add_part::<I, T>(isa, min, (row.1[m], row.2[m]), parts[m], y[m]);
                 }
             });
         }
     }
-    if M * N <= FEW {
-        for n in 0..N {
-            for m in 0..M {
-                isa.store(y[n][m], &mut out[n][m].0);
-            }
-        }
+    for m in 0..M {
+        isa.store(y[m], &mut out[m].0);
     }
     out
 }
@@ -190,7 +173,7 @@ fn half_block<I: Isa, T: Tile, const M: usize, const N: usize>(
     parts: &mut [[I::V; M]; N],
 ) {
     // A start is one more load, and one strip alone has more loads to wait for than multiplications.
-    let biased = N > 1 || T::OFFSET != 0;
+    let biased = N > 1 || M > 4 || T::OFFSET != 0;
     let vectors = if T::HALVES { VECTORS / 2 } else { VECTORS };
     let mut p = [[isa.whole(0); M]; N];
     if biased {
