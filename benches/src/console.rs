@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
-/// Set once the user has asked to stop; the second Ctrl-C ends the process.
+/// Set once the user has asked to stop, by Ctrl-C or the signal to terminate; the second one ends the process.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -16,14 +18,15 @@ impl Interrupt {
     /// Starts listening. Without a handler Ctrl-C simply ends the process.
     pub(crate) fn listen() -> Self {
         let interrupt = Self::default();
-        let flag = Arc::clone(&interrupt.0);
-        let installed = ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::SeqCst) {
-                end_now();
+        let asked = &interrupt.0;
+        for signal in [SIGINT, SIGTERM] {
+            // In this order, so that the first one does not see itself.
+            let code = i32::from(crate::INTERRUPTED);
+            let installed = flag::register_conditional_shutdown(signal, code, Arc::clone(asked))
+                .and_then(|_| flag::register(signal, Arc::clone(asked)));
+            if let Err(error) = installed {
+                note(&format!("Ctrl-C will end the process at once: {error}"));
             }
-        });
-        if let Err(error) = installed {
-            note(&format!("Ctrl-C will end the process at once: {error}"));
         }
         interrupt
     }
@@ -32,11 +35,6 @@ impl Interrupt {
     pub(crate) fn requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
-}
-
-#[allow(clippy::exit, reason = "the second Ctrl-C means: now, whatever is under way")]
-fn end_now() {
-    std::process::exit(i32::from(crate::INTERRUPTED));
 }
 
 /// One line on standard error.

@@ -1,7 +1,10 @@
-//! Ctrl-C: the first one asks for a clean end, the second one ends the process.
+//! Ctrl-C, and the signal to terminate: the first one asks for a clean end, the second one ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 /// Set once the user has asked to stop.
 #[derive(Clone, Default)]
@@ -11,14 +14,15 @@ impl Interrupt {
     /// Starts listening. Without a handler Ctrl-C simply ends the process, so a failure is only logged.
     pub(super) fn listen() -> Self {
         let interrupt = Self::default();
-        let flag = Arc::clone(&interrupt.0);
-        let installed = ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::SeqCst) {
-                end_now();
+        let asked = &interrupt.0;
+        for signal in [SIGINT, SIGTERM] {
+            // In this order, so that the first one does not see itself.
+            let code = i32::from(super::INTERRUPTED);
+            let installed = flag::register_conditional_shutdown(signal, code, Arc::clone(asked))
+                .and_then(|_| flag::register(signal, Arc::clone(asked)));
+            if let Err(error) = installed {
+                tracing::warn!(%error, "Ctrl-C will end the process at once");
             }
-        });
-        if let Err(error) = installed {
-            tracing::warn!(%error, "Ctrl-C will end the process at once");
         }
         interrupt
     }
@@ -27,9 +31,4 @@ impl Interrupt {
     pub(super) fn requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
-}
-
-#[allow(clippy::exit, reason = "the second Ctrl-C means: now, whatever is under way")]
-fn end_now() {
-    std::process::exit(i32::from(super::INTERRUPTED));
 }

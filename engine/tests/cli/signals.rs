@@ -1,4 +1,4 @@
-//! Ctrl-C.
+//! Ctrl-C, and being told to terminate.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,11 @@ use super::tiny::File;
 use super::{Place, assert_error, stderr, stdout};
 
 pub(crate) fn interrupt(child: &Child) {
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    signal(child, "-INT");
+}
+
+fn signal(child: &Child, name: &str) {
+    let kill = Command::new("kill").args([name, &child.id().to_string()]).status();
     assert!(kill.expect("kill is there").success());
 }
 
@@ -20,7 +24,7 @@ fn what_there_is_comes_out() {
     let model = Tiny { context: 60_000, ..File::default().model };
     File { model, ..File::default() }.write(&place.path("long.gguf"));
     let args = ["generate", "-m", "long.gguf", "--raw", "-n", "50000", "--ignore-eos", "x"];
-    for json in [false, true] {
+    for (json, name) in [(false, "-INT"), (true, "-INT"), (false, "-TERM")] {
         let mut command = place.redline(args);
         command.args(json.then_some("--json")).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -31,7 +35,7 @@ fn what_there_is_comes_out() {
         } else {
             child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
         }
-        interrupt(&child);
+        signal(&child, name);
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
         if json {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use super::episode::{Case, Episode, run};
 use super::fleet::{Limits, Total, run_all};
@@ -82,8 +84,9 @@ fn one(case: &str) -> anyhow::Result<Total> {
 }
 
 fn many(args: &Args, stop: &Arc<AtomicBool>) -> anyhow::Result<Total> {
-    let flag = Arc::clone(stop);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("no signal handler")?;
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(stop)).context("no signal handler")?;
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let limits = Limits {
         steps: args.steps.or(args.seconds.is_none().then_some(STEPS)),
