@@ -310,7 +310,7 @@ impl Isa for Portable {
 }
 
 /// IEEE half to single precision, exact; NaNs come out quiet, as from the processor's instruction.
-fn half_to_f32(bits: u16) -> f32 {
+pub(super) fn half_to_f32(bits: u16) -> f32 {
     let (sign, exponent, fraction) =
         (u32::from(bits >> 15) << 31, u32::from(bits >> 10 & 31), u32::from(bits & 1023));
     let magnitude = match (exponent, fraction) {

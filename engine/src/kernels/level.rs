@@ -14,6 +14,8 @@ pub(super) enum Kind {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 /// A level that does not exist, or not on this machine.
@@ -40,8 +42,8 @@ impl Level {
     /// All levels this machine has, slowest first.
     pub fn available() -> Vec<Self> {
         #[cfg_attr(
-            not(target_arch = "x86_64"),
-            expect(unused_mut, reason = "only x86-64 has more levels")
+            not(any(target_arch = "x86_64", target_arch = "aarch64")),
+            expect(unused_mut, reason = "only these have more levels")
         )]
         let mut all = vec![Self::portable()];
         #[cfg(target_arch = "x86_64")]
@@ -58,10 +60,16 @@ impl Level {
             all.extend(avx2.then_some(Self(Kind::Avx2)));
             all.extend(avx512.then_some(Self(Kind::Avx512)));
         }
+        #[cfg(target_arch = "aarch64")]
+        {
+            let dotprod = std::arch::is_aarch64_feature_detected!("neon")
+                && std::arch::is_aarch64_feature_detected!("dotprod");
+            all.extend(dotprod.then_some(Self(Kind::Neon)));
+        }
         all
     }
 
-    /// The level called `name` (`portable`, `avx2`, `avx512`), to force one.
+    /// The level called `name` (`portable`, `avx2`, `avx512`, `neon`), to force one.
     ///
     /// # Errors
     /// [`LevelError`] if there is none of that name here.
@@ -81,6 +89,8 @@ impl Level {
             Kind::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon => "neon",
         }
     }
 
@@ -92,6 +102,8 @@ impl Level {
             Kind::Avx2 => &Self(Kind::Avx2),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => &Self(Kind::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon => &Self(Kind::Neon),
         }
     }
 
@@ -123,6 +135,12 @@ macro_rules! dispatch {
                 // SAFETY: this function runs only where these features exist.
                 $body::<_ $(, $of, $n)?>(unsafe { $crate::kernels::isa_avx2::Avx2::new() }, $($arg),*)
             }
+            #[cfg(target_arch = "aarch64")]
+            #[target_feature(enable = "neon,dotprod")]
+            fn neon $(<$of: $bound, const $n: usize>)?($($arg: $ty),*) $(-> $ret)? {
+                // SAFETY: this function runs only where these features exist.
+                $body::<_ $(, $of, $n)?>(unsafe { $crate::kernels::isa_neon::Neon::new() }, $($arg),*)
+            }
             match level.kind() {
                 // SAFETY: a `Level` of this kind is made only after detecting every feature named
                 // above.
@@ -131,6 +149,9 @@ macro_rules! dispatch {
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx2 => unsafe { avx2 $(::<$of, $n>)? ($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "aarch64")]
+                Kind::Neon => unsafe { neon $(::<$of, $n>)? ($($arg),*) },
                 Kind::Portable => $body::<_ $(, $of, $n)?>($crate::kernels::isa::Portable, $($arg),*),
             }
         }

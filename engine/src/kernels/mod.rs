@@ -3,7 +3,7 @@
 //! **Promise P1**: every output element has one reduction order, fixed by the logical shape alone.
 //! It does not depend on how many rows are computed together, on the number of threads, on tiles,
 //! or on where in the cache a position lies. **All levels agree bit for bit**: a kernel is written
-//! once over [`isa::Isa`], whose implementations (portable, AVX2, AVX-512) perform the same 16-lane
+//! once over [`isa::Isa`], whose implementations (portable, AVX2, AVX-512, NEON) perform the same 16-lane
 //! operations in the same order; sums of 8-bit products are exact integers on each. `Level` only
 //! decides how fast that happens.
 //!
@@ -40,6 +40,8 @@ mod isa_avx2;
 mod isa_avx512;
 #[cfg(target_arch = "x86_64")]
 mod isa_avx512_quantise;
+#[cfg(target_arch = "aarch64")]
+mod isa_neon;
 mod level;
 pub mod linear;
 mod pages;
