@@ -173,7 +173,7 @@ fn half_block<I: Isa, T: Tile, const M: usize, const N: usize>(
     parts: &mut [[I::V; M]; N],
 ) {
     // A start is one more load, and one strip alone has more loads to wait for than multiplications.
-    let biased = N > 1 || M > 4 || T::OFFSET != 0;
+    let biased = N > 1 || T::OFFSET != 0;
     let vectors = if T::HALVES { VECTORS / 2 } else { VECTORS };
     let mut p = [[isa.whole(0); M]; N];
     if biased {
