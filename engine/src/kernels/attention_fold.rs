@@ -15,6 +15,8 @@ use super::vector::exp;
 const WIDE: usize = TILE / LANES;
 /// Vectors of a value that are summed up together.
 const DEEP: usize = 4;
+/// Queries that go over a tile together, at most.
+const MOST: usize = 4;
 
 /// A query that a tile is folded into.
 #[derive(Debug, Clone, Copy)]
@@ -96,10 +98,7 @@ impl Folding {
         let q: [&[f32]; N] = std::array::from_fn(|n| &q[queries[n].at..][..dim]);
         let scores = scores::<I, N>(isa, q, &tile.k);
         let mut weights = [[0.0; TILE]; N];
-        let mut fade = [0.0; N];
-        for n in 0..N {
-            fade[n] = self.weigh(isa, queries[n], (scores[n], scale), &mut weights[n]);
-        }
+        let fade = self.weigh(isa, queries, (scores, scale), &mut weights);
         let pairs = weights.chunks(2).zip(fade.chunks(2)).zip(queries.chunks(2));
         for ((weights, fade), queries) in pairs {
             match (weights, fade, queries) {
@@ -115,37 +114,55 @@ impl Folding {
         }
     }
 
-    /// Turns a query's scores into weights relative to the largest score so far. Gives what the result before
-    /// fades by.
+    /// Turns scores of queries into weights relative to the largest score of each so far. Gives what the results
+    /// before fade by.
     #[inline(always)]
-    fn weigh<I: Isa>(
+    fn weigh<I: Isa, const N: usize>(
         &mut self,
         isa: I,
-        query: Query,
-        (scores, scale): ([I::V; WIDE], f32),
-        weights: &mut [f32; TILE],
-    ) -> f32 {
-        let halves = weights.as_chunks_mut::<LANES>().0;
-        for (half, scores) in halves.iter_mut().zip(scores) {
-            isa.store(isa.mul(scores, isa.splat(scale)), half);
+        queries: [Query; N],
+        (mut scores, scale): ([[I::V; WIDE]; N], f32),
+        weights: &mut [[f32; TILE]; N],
+    ) -> [f32; N] {
+        let mut largest = [isa.splat(f32::NEG_INFINITY); MOST];
+        let mut old = [0.0; N];
+        for n in 0..N {
+            for half in 0..WIDE {
+                scores[n][half] = isa.mul(scores[n][half], isa.splat(scale));
+            }
+            scores[n] = hide(isa, scores[n], queries[n].count, f32::NEG_INFINITY);
+            old[n] = self.max[queries[n].slot];
+            // A NaN score is no maximum; its weight is NaN, and so the row.
+            let high = isa.larger(scores[n][1], isa.splat(old[n]));
+            largest[n] = isa.larger(scores[n][0], high);
         }
-        weights[query.count..].fill(f32::NEG_INFINITY);
-        let halves = weights.as_chunks_mut::<LANES>().0;
-        let (low, high) = (isa.load(&halves[0]), isa.load(&halves[1]));
-        // A NaN score is no maximum; its weight is NaN, and so the row.
-        let old = self.max[query.slot];
-        let max = isa.largest(isa.larger(low, isa.larger(high, isa.splat(old))));
-        let max_v = isa.splat(max);
-        isa.store(exp(isa, isa.sub(low, max_v)), &mut halves[0]);
-        isa.store(exp(isa, isa.sub(high, max_v)), &mut halves[1]);
-        weights[query.count..].fill(0.0);
-        let halves = weights.as_chunks::<LANES>().0;
-        let mass = isa.sum(isa.add(isa.load(&halves[0]), isa.load(&halves[1])));
+        // Reductions, and what results fade by, for all queries at once.
+        let max = isa.largests(largest);
         let mut fade = [0.0; LANES];
-        isa.store(exp(isa, isa.sub(isa.splat(old), max_v)), &mut fade);
-        self.max[query.slot] = max;
-        self.sum[query.slot] = self.sum[query.slot] * fade[0] + mass;
-        fade[0]
+        let mut masses = [isa.splat(0.0); MOST];
+        for n in 0..N {
+            fade[n] = old[n] - max[n];
+            let max = isa.splat(max[n]);
+            for half in 0..WIDE {
+                scores[n][half] = exp(isa, isa.sub(scores[n][half], max));
+            }
+            let [low, high] = hide(isa, scores[n], queries[n].count, 0.0);
+            masses[n] = isa.add(low, high);
+            let halves = weights[n].as_chunks_mut::<LANES>().0;
+            isa.store(low, &mut halves[0]);
+            isa.store(high, &mut halves[1]);
+        }
+        let masses = isa.sums(masses);
+        let exps = exp(isa, isa.load(&fade));
+        isa.store(exps, &mut fade);
+        let mut fades = [0.0; N];
+        for n in 0..N {
+            let slot = queries[n].slot;
+            self.max[slot] = max[n];
+            self.sum[slot] = self.sum[slot] * fade[n] + masses[n];
+            fades[n] = fade[n];
+        }
+        fades
     }
 
     /// `acc = acc * fade + Σ weights[p] * v[p]` of queries that see as many positions.
@@ -174,6 +191,19 @@ impl Folding {
             }
         }
     }
+}
+
+/// Another value in place of those behind the first `count`.
+#[inline(always)]
+fn hide<I: Isa>(isa: I, values: [I::V; WIDE], count: usize, with: f32) -> [I::V; WIDE] {
+    if count >= TILE {
+        return values;
+    }
+    let mut all = [[0.0; LANES]; WIDE];
+    isa.store(values[0], &mut all[0]);
+    isa.store(values[1], &mut all[1]);
+    all.as_flattened_mut()[count..].fill(with);
+    [isa.load(&all[0]), isa.load(&all[1])]
 }
 
 /// `q · k` of all positions of a tile, one dimension after the other.

@@ -11,8 +11,9 @@
 //! lies side by side: a group is read from front to back.
 
 use super::blocks::Blocks;
-use super::input::{Input, read, row_scales};
+use super::input::{Input, fetch, read};
 use super::isa::Isa;
+use super::norms::Norms;
 use super::pool::{Part, Pool};
 use super::quantise::{self, EMPTY, take_off};
 use super::tiles::{SUB, VECTORS};
@@ -21,7 +22,7 @@ use super::{Level, disjoint::Disjoint};
 /// Sub-blocks that are quantised in one go.
 const SUBS: usize = 8;
 /// Values from which on quantising is split over threads.
-const PARALLEL: usize = 8192;
+pub(super) const PARALLEL: usize = 8192;
 
 /// Columns below which rows are kept in 16 bits.
 const NARROW: usize = 768;
@@ -41,8 +42,7 @@ pub(super) struct Columns {
     /// The first so many of `starts` are those of these rows.
     prepared: usize,
     starts: Vec<Starts>,
-    /// What a norm multiplies each row by.
-    norms: Vec<f32>,
+    norms: Norms,
 }
 
 /// What a kind of weights wants where its whole sums start.
@@ -113,10 +113,10 @@ impl Columns {
             self.sums.resize(len, 0.0);
             self.halves.resize(len, [0; 2]);
         }
-        scales(level, input, cols, &mut self.norms);
+        self.norms.take(level, pool, input, cols);
         let job = Job {
             input,
-            norms: &self.norms,
+            norms: self.norms.factors(),
             cols,
             terms,
             subs,
@@ -175,20 +175,15 @@ impl Columns {
     }
 }
 
-#[inline(always)]
-fn scales_body<I: Isa>(isa: I, input: &Input<'_>, cols: usize, scales: &mut Vec<f32>) {
-    row_scales(isa, input, cols, scales);
-}
-super::level::dispatch! {
-    fn scales(input: &Input<'_>, cols: usize, scales: &mut Vec<f32>) = scales_body
-}
-
 /// Some sub-blocks of all rows.
 #[inline(always)]
 fn quantise_part_body<I: Isa>(isa: I, job: &Job<'_>, range: std::ops::Range<usize>) {
     let mut first = 0;
     while first < job.blocks.rows() {
         let count = job.blocks.count(first);
+        for row in (first..first + count).step_by(job.terms) {
+            ask(isa, job, row, range.start);
+        }
         for sub in range.clone().step_by(SUBS) {
             let subs = sub..(sub + SUBS).min(range.end);
             // With constant counts, places are known distances apart.
@@ -196,7 +191,7 @@ fn quantise_part_body<I: Isa>(isa: I, job: &Job<'_>, range: std::ops::Range<usiz
                 ($($m:literal)*) => {
                     $(if const { $m <= I::TILE_ROWS } {
                         if count == $m {
-                            super_block::<I, $m>(isa, job, first, subs.clone());
+                            super_block::<I, $m>(isa, job, first, subs.clone(), range.end);
                         }
                     })*
                 };
@@ -210,13 +205,22 @@ super::level::dispatch! {
     fn quantise_part(job: &Job<'_>, range: std::ops::Range<usize>) = quantise_part_body
 }
 
-/// Up to [`SUBS`] sub-blocks of the rows of a block.
+/// Asks for the values of a super-block, which begins with sub-block `sub`, of a row.
+#[inline(always)]
+fn ask<I: Isa>(isa: I, job: &Job<'_>, row: usize, sub: usize) {
+    let (start, end) = ((sub * SUB).min(job.cols), ((sub + SUBS) * SUB).min(job.cols));
+    let row = row / job.terms * job.cols;
+    fetch(isa, job.input, row + start..row + end);
+}
+
+/// Up to [`SUBS`] sub-blocks of the rows of a block; those before sub-block `until` come next.
 #[inline(always)]
 fn super_block<I: Isa, const M: usize>(
     isa: I,
     job: &Job<'_>,
     first: usize,
     subs: std::ops::Range<usize>,
+    until: usize,
 ) {
     let (group, blocks) = job.blocks.group(first);
     let block = (first - group) / M;
@@ -235,6 +239,9 @@ fn super_block<I: Isa, const M: usize>(
     let mut values = [[0.0; SUB]; SUBS];
     for m in 0..M {
         if m % job.terms == 0 {
+            if subs.end < until {
+                ask(isa, job, first + m, subs.end);
+            }
             let row = ((first + m) / job.terms, job.cols, start);
             let to = &mut values.as_flattened_mut()[..end - start];
             read(isa, (job.input, job.norms), row, to);

@@ -3,8 +3,13 @@
 //! Norms and activation functions are not passes of their own: they happen to a few values at a time
 //! on their way to being quantised, on the thread that quantises them.
 
+use std::ops::Range;
+
+use super::Level;
 use super::isa::{Isa, LANES};
-use super::vector::{rms_scale, silu_times};
+use super::norms::Norms;
+use super::pool::Pool;
+use super::vector::silu_times;
 
 /// Rows, row-major, perhaps with something still to be done to them.
 #[derive(Debug, Clone, Copy)]
@@ -57,15 +62,27 @@ impl Input<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     pub(super) rows: Vec<f32>,
-    scales: Vec<f32>,
+    norms: Norms,
 }
 
-/// What a norm multiplies each row by.
+impl Plain {
+    /// All of it, for layers that want it as it is.
+    pub(super) fn take(&mut self, level: Level, pool: &mut Pool, input: &Input<'_>, cols: usize) {
+        self.norms.take(level, pool, input, cols);
+        self.rows.resize(input.len(), 0.0);
+        read_all(level, (input, self.norms.factors()), cols, &mut self.rows);
+    }
+}
+
+/// Asks for values that will be read.
 #[inline(always)]
-pub(super) fn row_scales<I: Isa>(isa: I, input: &Input<'_>, cols: usize, scales: &mut Vec<f32>) {
-    scales.clear();
-    if let Input::Norm { x, eps, .. } = input {
-        scales.extend(x.chunks_exact(cols).map(|row| rms_scale(isa, row, *eps)));
+pub(super) fn fetch<I: Isa>(isa: I, input: &Input<'_>, values: Range<usize>) {
+    let (first, second): (&[f32], &[f32]) = match input {
+        Input::Rows(x) | Input::Norm { x, .. } => (&x[values], &[]),
+        Input::Silu { gate, up } => (&gate[values.clone()], &up[values]),
+    };
+    for line in first.chunks(LANES).chain(second.chunks(LANES)) {
+        isa.fetch(line.as_ptr().cast());
     }
 }
 
@@ -87,23 +104,17 @@ pub(super) fn read<I: Isa>(
             }
         }
         Input::Silu { gate, up } => {
-            let values = gate[at.clone()].chunks(LANES).zip(up[at].chunks(LANES));
-            for (to, (gate, up)) in to.chunks_mut(LANES).zip(values) {
-                silu_times(isa, gate, up, to);
-            }
+            silu_times(isa, &gate[at.clone()], &up[at], to);
         }
     }
 }
 
 #[inline(always)]
-fn read_all_body<I: Isa>(isa: I, input: &Input<'_>, cols: usize, to: &mut Plain) {
-    row_scales(isa, input, cols, &mut to.scales);
-    to.rows.resize(input.len(), 0.0);
-    for (row, values) in to.rows.chunks_exact_mut(cols).enumerate() {
-        read(isa, (input, &to.scales), (row, cols, 0), values);
+fn read_all_body<I: Isa>(isa: I, input: (&Input<'_>, &[f32]), cols: usize, to: &mut [f32]) {
+    for (row, values) in to.chunks_exact_mut(cols).enumerate() {
+        read(isa, input, (row, cols, 0), values);
     }
 }
 super::level::dispatch! {
-    /// All of it, for layers that want it as it is.
-    pub(super) fn read_all(input: &Input<'_>, cols: usize, to: &mut Plain) = read_all_body
+    fn read_all(input: (&Input<'_>, &[f32]), cols: usize, to: &mut [f32]) = read_all_body
 }

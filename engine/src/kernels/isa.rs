@@ -40,6 +40,7 @@ pub(super) trait Isa: Copy {
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a > b ? a : b`, lane by lane: `b` where one is NaN.
     fn larger(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a < b ? a : b`, lane by lane: `b` where one is NaN.
@@ -155,6 +156,11 @@ impl Isa for Portable {
     #[inline(always)]
     fn sub(self, a: Self::V, b: Self::V) -> Self::V {
         std::array::from_fn(|l| a[l] - b[l])
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        std::array::from_fn(|l| a[l] / b[l])
     }
 
     #[inline(always)]

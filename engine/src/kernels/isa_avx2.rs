@@ -105,6 +105,12 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { Pair(_mm256_div_ps(a.0, b.0), _mm256_div_ps(a.1, b.1)) }
+    }
+
+    #[inline(always)]
     fn larger(self, a: Self::V, b: Self::V) -> Self::V {
         // SAFETY: `self` proves the instructions exist.
         unsafe { Pair(_mm256_max_ps(a.0, b.0), _mm256_max_ps(a.1, b.1)) }

@@ -133,6 +133,12 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves the instructions exist.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
     fn larger(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: `self` proves the instructions exist.
         unsafe { _mm512_max_ps(a, b) }

@@ -135,6 +135,11 @@ impl Isa for Neon {
         each!(i, vsubq_f32(a.0[i], b.0[i]))
     }
 
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        each!(i, vdivq_f32(a.0[i], b.0[i]))
+    }
+
     // Not by the instructions for maximum and minimum: these give NaN where either is.
     #[inline(always)]
     fn larger(self, a: Self::V, b: Self::V) -> Self::V {

@@ -6,7 +6,7 @@ use super::claims::Claims;
 use super::columns::Columns;
 use super::disjoint::Disjoint;
 use super::dot::{WEIGHT_ROWS, dots, float_dots};
-use super::input::{Input, Plain, read_all};
+use super::input::{Input, Plain};
 use super::isa::{Isa, LANES};
 use super::pool::{Part, Pool};
 use super::strips::{strips_of, tile_rows};
@@ -139,7 +139,7 @@ fn take(
     let x = if let Input::Rows(x) = input {
         x
     } else {
-        read_all(level, input, cols, &mut scratch.plain);
+        scratch.plain.take(level, pool, input, cols);
         &scratch.plain.rows[..]
     };
     for dtype in rest {

@@ -44,6 +44,7 @@ mod isa_avx512_quantise;
 mod isa_neon;
 mod level;
 pub mod linear;
+mod norms;
 mod pages;
 mod pool;
 pub mod probe;

@@ -298,9 +298,10 @@ fn norms_and_silu_of_any_width_are_the_same_on_every_level() {
             assert_eq!(bits(&in_place), bits(&normed));
             let mut plain = super::input::Plain::default();
             let input = Input::Norm { x: &x, weight: &w, eps: 1e-5 };
-            super::input::read_all(level, &input, cols, &mut plain);
+            plain.take(level, &mut Pool::alone(), &input, cols);
             assert_eq!(bits(&plain.rows), bits(&normed));
-            super::input::read_all(level, &Input::Silu { gate: &x, up: &normed }, cols, &mut plain);
+            let input = Input::Silu { gate: &x, up: &normed };
+            plain.take(level, &mut Pool::alone(), &input, cols);
             (bits(&normed), bits(&plain.rows))
         };
         let all: Vec<_> = Level::available().into_iter().map(run).collect();
@@ -327,7 +328,7 @@ fn norms_and_silu_on_the_way_are_those_of_their_own() {
             assert_eq!(bits(&other), bits(&normed));
             let mut gated = super::input::Plain::default();
             let input = Input::Silu { gate: &x, up: &up };
-            super::input::read_all(level, &input, cols, &mut gated);
+            gated.take(level, &mut Pool::alone(), &input, cols);
             let gated = gated.rows;
             for ((&gated, &x), &up) in gated.iter().zip(&x).zip(&up) {
                 assert!((f64::from(gated) - silu(x) * f64::from(up)).abs() < 1e-6);

@@ -22,9 +22,24 @@ pub(super) fn exp<I: Isa>(isa: I, x: I::V) -> I::V {
     isa.mul(p, isa.power_of_two(shifted))
 }
 
-/// What an RMS norm multiplies a row by.
+/// Values whose squares are summed before the sums are.
+pub(super) const SQUARES: usize = 256;
+
+/// What an RMS norm multiplies a row of `len` values by, from the sums of the squares of each [`SQUARES`] of them.
 #[inline(always)]
-pub(super) fn rms_scale<I: Isa>(isa: I, x: &[f32], eps: f32) -> f32 {
+pub(super) fn rms_scale(sums: impl Iterator<Item = f32>, len: usize, eps: f32) -> f32 {
+    let sum = sums.fold(0.0, |a, b| a + b);
+    1.0 / (sum / len as f32 + eps).sqrt()
+}
+
+#[inline(always)]
+fn scale_of<I: Isa>(isa: I, x: &[f32], eps: f32) -> f32 {
+    rms_scale(x.chunks(SQUARES).map(|x| squares(isa, x)), x.len(), eps)
+}
+
+/// Sum of the squares of a few values.
+#[inline(always)]
+pub(super) fn squares<I: Isa>(isa: I, x: &[f32]) -> f32 {
     let mut acc = isa.splat(0.0);
     let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -34,13 +49,12 @@ pub(super) fn rms_scale<I: Isa>(isa: I, x: &[f32], eps: f32) -> f32 {
     let mut last = [0.0; LANES];
     last[..tail.len()].copy_from_slice(tail);
     let v = isa.load(&last);
-    let sum = isa.sum(isa.fma(v, v, acc));
-    1.0 / (sum / x.len() as f32 + eps).sqrt()
+    isa.sum(isa.fma(v, v, acc))
 }
 
 #[inline(always)]
 fn rms_norm_body<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let scale = rms_scale(isa, x, eps);
+    let scale = scale_of(isa, x, eps);
     for ((out, &x), &w) in out.iter_mut().zip(x).zip(weight) {
         *out = x * scale * w;
     }
@@ -52,7 +66,7 @@ super::level::dispatch! {
 
 #[inline(always)]
 fn rms_norm_in_place_body<I: Isa>(isa: I, x: &mut [f32], weight: &[f32], eps: f32) {
-    let scale = rms_scale(isa, x, eps);
+    let scale = scale_of(isa, x, eps);
     for (x, &w) in x.iter_mut().zip(weight) {
         *x = *x * scale * w;
     }
@@ -61,16 +75,34 @@ super::level::dispatch! {
     fn rms_norm_in_place_row(x: &mut [f32], weight: &[f32], eps: f32) = rms_norm_in_place_body
 }
 
-/// `silu(gate) * up` of at most 16 values.
+/// `silu(gate) * up`.
 #[inline(always)]
 pub(super) fn silu_times<I: Isa>(isa: I, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    let mut g = [0.0; LANES];
-    g[..gate.len()].copy_from_slice(gate);
-    let mut e = [0.0; LANES];
-    isa.store(exp(isa, isa.sub(isa.splat(0.0), isa.load(&g))), &mut e);
-    for (((out, g), &up), e) in out.iter_mut().zip(g).zip(up).zip(e) {
-        *out = g / (1.0 + e) * up;
+    let (gates, gate) = gate.as_chunks::<LANES>();
+    let (ups, up) = up.as_chunks::<LANES>();
+    let (outs, out) = out.as_chunks_mut::<LANES>();
+    for ((gate, up), out) in gates.iter().zip(ups).zip(outs) {
+        silu_times_vector(isa, gate, up, out);
     }
+    if !out.is_empty() {
+        let [mut last_gate, mut last_up, mut last_out] = [[0.0; LANES]; 3];
+        last_gate[..gate.len()].copy_from_slice(gate);
+        last_up[..up.len()].copy_from_slice(up);
+        silu_times_vector(isa, &last_gate, &last_up, &mut last_out);
+        out.copy_from_slice(&last_out[..out.len()]);
+    }
+}
+
+#[inline(always)]
+fn silu_times_vector<I: Isa>(
+    isa: I,
+    gate: &[f32; LANES],
+    up: &[f32; LANES],
+    out: &mut [f32; LANES],
+) {
+    let gate = isa.load(gate);
+    let divisor = isa.add(isa.splat(1.0), exp(isa, isa.sub(isa.splat(0.0), gate)));
+    isa.store(isa.mul(isa.div(gate, divisor), isa.load(up)), out);
 }
 
 /// RMS norm of each row of `weight.len()` values.
@@ -97,8 +129,14 @@ pub enum Pairing {
     Halves,
 }
 
-/// Rotates the first `2 * cos.len()` values of each head of a row by the row's angles.
-pub fn rotate(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], pairing: Pairing) {
+#[inline(always)]
+fn rotate_body<I: Isa>(
+    _: I,
+    x: &mut [f32],
+    head_dim: usize,
+    (cos, sin): (&[f32], &[f32]),
+    pairing: Pairing,
+) {
     for head in x.chunks_exact_mut(head_dim.max(1)) {
         match pairing {
             Pairing::Neighbours => {
@@ -117,4 +155,13 @@ pub fn rotate(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32], pairing:
             }
         }
     }
+}
+super::level::dispatch! {
+    /// Rotates the first `2 * cos.len()` values of each head of a row by the angles whose cosines and sines these are.
+    pub fn rotate(
+        x: &mut [f32],
+        head_dim: usize,
+        angles: (&[f32], &[f32]),
+        pairing: Pairing,
+    ) = rotate_body
 }

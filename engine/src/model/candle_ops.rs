@@ -344,8 +344,8 @@ impl Ops for CandleOps {
         Ok(())
     }
 
-    fn head(&mut self, x: &Activations, weights: &CandleLinear, out: &mut Vec<f32>) -> OpResult {
-        out.extend(product(x.get()?, weights)?.flatten_all()?.to_vec1::<f32>()?);
+    fn head(&mut self, x: &Activations, weights: &CandleLinear, out: &mut [f32]) -> OpResult {
+        out.copy_from_slice(&product(x.get()?, weights)?.flatten_all()?.to_vec1::<f32>()?);
         Ok(())
     }
 }

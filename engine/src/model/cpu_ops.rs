@@ -231,9 +231,9 @@ impl Ops for CpuOps {
             let angles = row * p.pairs..(row + 1) * p.pairs;
             let (cos, sin) = (&p.cos[angles.clone()], &p.sin[angles]);
             let q = &mut q.values[row * q.width..][..q.width];
-            vector::rotate(q, p.shape.head_dim, cos, sin, p.pairing);
+            vector::rotate(self.level, q, p.shape.head_dim, (cos, sin), p.pairing);
             let k = &mut k.values[row * k.width..][..k.width];
-            vector::rotate(k, p.shape.head_dim, cos, sin, p.pairing);
+            vector::rotate(self.level, k, p.shape.head_dim, (cos, sin), p.pairing);
             store.write(layer, slot, k, &v.values[row * v.width..][..v.width]);
         }
         Ok(())
@@ -269,10 +269,8 @@ impl Ops for CpuOps {
         Ok(())
     }
 
-    fn head(&mut self, x: &Matrix, weights: &CpuLinear, out: &mut Vec<f32>) -> OpResult {
-        let start = out.len();
-        out.resize(start + x.rows() * weights.weights.rows(), 0.0);
-        let layers = [weights.layer(&mut out[start..], false)];
+    fn head(&mut self, x: &Matrix, weights: &CpuLinear, out: &mut [f32]) -> OpResult {
+        let layers = [weights.layer(out, false)];
         linears(self.level, &mut self.pool, Input::Rows(&x.values), layers, &mut self.linear);
         Ok(())
     }

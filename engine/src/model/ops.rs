@@ -112,6 +112,6 @@ pub trait Ops: Send {
     fn gather(&mut self, x: &Self::Matrix, rows: &[usize], out: &mut Self::Matrix) -> OpResult;
     /// Appends all values of `x` to `out`.
     fn read(&mut self, x: &Self::Matrix, out: &mut Vec<f32>) -> OpResult;
-    /// Appends `x · weightsᵀ` (the logits) to `out`.
-    fn head(&mut self, x: &Self::Matrix, weights: &Self::Linear, out: &mut Vec<f32>) -> OpResult;
+    /// Writes `x · weightsᵀ` (the logits) to `out`, which is as large.
+    fn head(&mut self, x: &Self::Matrix, weights: &Self::Linear, out: &mut [f32]) -> OpResult;
 }

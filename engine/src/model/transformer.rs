@@ -85,7 +85,9 @@ impl<O: Ops> Transformer<O> {
         bufs: &mut Buffers<O>,
         out: &mut Rows,
     ) -> OpResult {
-        out.logits.clear();
+        // All of it will be written: what is there from the last pass is not cleared first, a vocabulary is large.
+        out.logits.resize(batch.want.len() * self.outputs, 0.0);
+        let mut logits = out.logits.as_mut_slice();
         out.hidden.clear();
         let mut want = batch.want.as_slice();
         for start in (0..batch.rows.len()).step_by(CHUNK_ROWS) {
@@ -99,7 +101,10 @@ impl<O: Ops> Transformer<O> {
             self.blocks(ops, bufs)?;
             bufs.wanted.clear();
             bufs.wanted.extend(here.iter().map(|&w| w as usize - start));
-            self.logits(ops, bufs, out)?;
+            let (logits_here, rest) = logits.split_at_mut(here.len() * self.outputs);
+            logits = rest;
+            let hidden = out.keep_hidden.then_some(&mut out.hidden);
+            self.logits(ops, bufs, logits_here, hidden)?;
         }
         Ok(())
     }
@@ -127,17 +132,23 @@ impl<O: Ops> Transformer<O> {
         Ok(())
     }
 
-    fn logits(&self, ops: &mut O, b: &mut Buffers<O>, out: &mut Rows) -> OpResult {
+    fn logits(
+        &self,
+        ops: &mut O,
+        b: &mut Buffers<O>,
+        logits: &mut [f32],
+        hidden: Option<&mut Vec<f32>>,
+    ) -> OpResult {
         if b.wanted.is_empty() {
             return Ok(());
         }
         ops.gather(&b.x, &b.wanted, &mut b.a)?;
         ops.rms_norm(&b.a, &self.norm, self.config.norm_eps, &mut b.h)?;
-        if out.keep_hidden {
-            ops.read(&b.h, &mut out.hidden)?;
+        if let Some(hidden) = hidden {
+            ops.read(&b.h, hidden)?;
         }
         let head = self.head.as_ref().unwrap_or(&self.embedding);
-        traced("head", || ops.head(&b.h, head, &mut out.logits))
+        traced("head", || ops.head(&b.h, head, logits))
     }
 }
 
