@@ -175,6 +175,7 @@ impl Ops for CandleOps {
     type Linear = CandleLinear;
     type Norm = Tensor;
     type Matrix = Activations;
+    const ROWS: usize = 256;
 
     fn linear(
         &mut self,

@@ -126,6 +126,7 @@ impl Ops for CpuOps {
     type Linear = CpuLinear;
     type Norm = Vec<f32>;
     type Matrix = Matrix;
+    const ROWS: usize = 64;
 
     fn linear(&mut self, weights: Tensor, bias: Option<Vec<f32>>) -> Result<CpuLinear, LoadError> {
         Ok(CpuLinear { weights: weights_of((&mut self.arena, &mut self.pool), weights)?, bias })

@@ -23,6 +23,9 @@ pub trait Ops: Send {
     type Norm: Send;
     /// Activations, `[rows, width]` of f32; a buffer that is reused.
     type Matrix: Send + Default;
+    /// Rows of a pass that are computed together, more or less: so many that weights are worth their reading, and so few
+    /// that what one layer leaves for the next is still in a cache.
+    const ROWS: usize;
 
     /// Takes a matrix `[out, in]` and perhaps a bias `[out]` from the loader. Must not keep two
     /// copies.

@@ -1,11 +1,11 @@
 //! The forward pass, once for all architectures.
 
+use std::ops::Range;
+
 use super::Config;
 use super::ops::{OpResult, Ops};
+use crate::kernels::Part;
 use crate::runner::{Batch, Rows};
-
-/// Rows computed together at most: bounds the memory of a pass whatever the size of a prefill.
-const CHUNK_ROWS: usize = 256;
 
 /// A dense decoder-only transformer.
 pub struct Transformer<O: Ops> {
@@ -90,8 +90,8 @@ impl<O: Ops> Transformer<O> {
         let mut logits = out.logits.as_mut_slice();
         out.hidden.clear();
         let mut want = batch.want.as_slice();
-        for start in (0..batch.rows.len()).step_by(CHUNK_ROWS) {
-            let rows = start..(start + CHUNK_ROWS).min(batch.rows.len());
+        for rows in pieces(batch.rows.len(), O::ROWS) {
+            let start = rows.start;
             let wanted_here = want.partition_point(|&w| (w as usize) < rows.end);
             let (here, later) = want.split_at(wanted_here);
             want = later;
@@ -152,8 +152,43 @@ impl<O: Ops> Transformer<O> {
     }
 }
 
+/// Rows that are computed together: about `usual`, which bounds the memory of a pass whatever the size of a prefill, and
+/// about the same number each time, since few rows cost nearly what many do.
+fn pieces(rows: usize, usual: usize) -> impl Iterator<Item = Range<usize>> {
+    /// What kernels take at once, on most machines.
+    const BLOCK: usize = 8;
+    let of = if rows == 0 { 0 } else { ((rows + usual / 2) / usual).max(1) };
+    (0..of).map(move |index| Part { index, of }.share(rows, BLOCK))
+}
+
 /// Runs a part of the pass inside a span, so that its time can be told apart.
 fn traced<T>(part: &'static str, f: impl FnOnce() -> T) -> T {
     let _span = tracing::trace_span!("forward", part).entered();
     f()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn rows_are_cut_into_pieces_of_about_the_same_size() {
+        for usual in [64, 256] {
+            for rows in 1..2000 {
+                let (mut next, mut sizes) = (0, Vec::new());
+                for piece in pieces(rows, usual) {
+                    assert_eq!(piece.start, next, "{rows}");
+                    next = piece.end;
+                    sizes.push(piece.len());
+                }
+                assert_eq!(next, rows);
+                let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+                assert!(*most <= usual + usual / 2 && most - least < 16, "{rows}: {sizes:?}");
+            }
+        }
+        let sizes = |rows| pieces(rows, 64).map(|piece| piece.len()).collect::<Vec<_>>();
+        assert_eq!(sizes(512), [64; 8]);
+        assert_eq!((sizes(72), sizes(100)), (vec![72], vec![56, 44]));
+        assert!(sizes(0).is_empty());
+    }
 }
