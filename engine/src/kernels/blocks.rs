@@ -5,15 +5,17 @@ use std::ops::Range;
 /// Blocks of a group, at most: their sums stay in the first cache.
 pub(super) const SHARING: usize = 8;
 
+/// Rows of zeros that a group may be filled up with.
+const PADDING: usize = 2;
+
 /// Bytes of codes that share the second cache with the weights that go by.
 const CHUNK_BYTES: usize = 3 << 18;
 
 /// Rows in blocks of as many as the registers hold, and blocks in groups that share what is unpacked of the weights.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Blocks {
+    /// Some of the last ones may be zeros that nobody asked for.
     rows: usize,
-    /// So many rows belong together.
-    terms: usize,
     /// Rows of a block, at most.
     most: usize,
     /// Blocks of a group, at most, and groups of a chunk.
@@ -27,7 +29,13 @@ impl Blocks {
         let most = (most / terms * terms).max(terms);
         let fitting = CHUNK_BYTES / bytes.max(1) / most;
         let sharing = fitting.clamp(1, SHARING);
-        Self { rows, terms, most, sharing, groups: (fitting / sharing).max(1) }
+        let (rows, most) = evened(rows, terms, most, sharing);
+        Self { rows, most, sharing, groups: (fitting / sharing).max(1) }
+    }
+
+    /// Rows of a block, at most.
+    pub(super) fn most(self) -> usize {
+        self.most
     }
 
     pub(super) fn rows(self) -> usize {
@@ -41,14 +49,9 @@ impl Blocks {
         (0..self.rows).step_by(size).map(move |first| first..self.rows.min(first + size))
     }
 
-    /// Rows of the block that starts at row `first`: as many as can be, but two blocks are of nearly equal size.
+    /// Rows of the block that starts at row `first`: as many as can be.
     pub(super) fn count(self, first: usize) -> usize {
-        match self.rows {
-            rows if rows <= self.most => rows,
-            rows if self.are_many() => self.most.min(rows - first),
-            rows if first == 0 => rows / self.terms / 2 * self.terms,
-            rows => rows - first,
-        }
+        self.most.min(self.rows - first)
     }
 
     /// Where the group begins that the block that starts at row `first` is in, and how many blocks it has. A block of fewer
@@ -68,6 +71,17 @@ impl Blocks {
     }
 }
 
+/// The rows of one group, and rows of a block, with blocks of one size where that takes few rows of zeros: a smaller block behind
+/// the others would have all weights unpacked once more.
+fn evened(rows: usize, terms: usize, most: usize, sharing: usize) -> (usize, usize) {
+    let blocks = rows.div_ceil(most);
+    if blocks < 2 || blocks > sharing {
+        return (rows, most);
+    }
+    let size = rows.div_ceil(blocks).next_multiple_of(terms);
+    if size * blocks <= rows + PADDING { (size * blocks, size) } else { (rows, most) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,20 +91,34 @@ mod tests {
         for terms in [1, 2] {
             for (most, bytes) in [(2, 64), (8, 1536), (8, 8960), (8, 1 << 20), (7, 20_000)] {
                 for rows in (0..600).step_by(terms) {
-                    walk(Blocks::new(rows, terms, most, bytes));
+                    let blocks = Blocks::new(rows, terms, most, bytes);
+                    assert!((rows..=rows + PADDING).contains(&blocks.rows()), "{blocks:?}");
+                    assert!(blocks.most() <= most / terms * terms);
+                    walk(blocks, terms);
                 }
             }
         }
     }
 
-    fn walk(blocks: Blocks) {
+    #[test]
+    fn rows_that_need_another_block_are_spread_evenly() {
+        let blocks = |rows| {
+            let blocks = Blocks::new(rows, 1, 8, 1536);
+            (blocks.rows(), blocks.most())
+        };
+        assert_eq!([8, 9, 12, 15].map(blocks), [(8, 8), (10, 5), (12, 6), (16, 8)]);
+        assert_eq!([17, 24, 25, 26].map(blocks), [(18, 6), (24, 8), (25, 8), (28, 7)]);
+        assert_eq!(blocks(72), (72, 8));
+    }
+
+    fn walk(blocks: Blocks, terms: usize) {
         let mut next = 0;
         for chunk in blocks.chunks() {
             assert_eq!(chunk.start, next);
             while next < chunk.end {
                 let (count, (start, many)) = (blocks.count(next), blocks.group(next));
                 assert!(start == next && (1..=SHARING).contains(&many), "{blocks:?} at {next}");
-                assert!(0 < count && count <= blocks.most && count % blocks.terms == 0);
+                assert!(0 < count && count <= blocks.most && count % terms == 0);
                 for block in 0..many {
                     let first = start + block * count;
                     assert_eq!((blocks.count(first), blocks.group(first)), (count, (start, many)));

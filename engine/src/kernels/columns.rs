@@ -32,6 +32,8 @@ const NARROW: usize = 768;
 pub(super) struct Columns {
     /// Rows as they are multiplied: so many for each that was given.
     pub(super) terms: usize,
+    /// Rows that were given. Those behind them are zeros.
+    pub(super) given: usize,
     /// Sub-blocks, padded to whole tiles.
     subs: usize,
     pub(super) blocks: Blocks,
@@ -81,6 +83,7 @@ struct Job<'a> {
     input: &'a Input<'a>,
     norms: &'a [f32],
     cols: usize,
+    given: usize,
     terms: usize,
     subs: usize,
     blocks: Blocks,
@@ -101,12 +104,12 @@ impl Columns {
         (cols, most): (usize, usize),
     ) {
         let terms = if cols < NARROW { 2 } else { 1 };
-        let rows = input.len() / cols.max(1) * terms;
+        let given = input.len() / cols.max(1);
         let subs = cols.div_ceil(2 * SUB) * 2;
-        (self.terms, self.subs) = (terms, subs);
-        self.blocks = Blocks::new(rows, terms, most, subs * SUB);
+        (self.terms, self.given, self.subs) = (terms, given, subs);
+        self.blocks = Blocks::new(given * terms, terms, most, subs * SUB);
         self.prepared = 0;
-        let len = rows * subs;
+        let len = self.blocks.rows() * subs;
         if self.codes.len() < len {
             self.codes.resize(len, [[0; 4]; VECTORS]);
             self.scales.resize(len, 0.0);
@@ -118,6 +121,7 @@ impl Columns {
             input,
             norms: self.norms.factors(),
             cols,
+            given,
             terms,
             subs,
             blocks: self.blocks,
@@ -208,6 +212,9 @@ super::level::dispatch! {
 /// Asks for the values of a super-block, which begins with sub-block `sub`, of a row.
 #[inline(always)]
 fn ask<I: Isa>(isa: I, job: &Job<'_>, row: usize, sub: usize) {
+    if row / job.terms >= job.given {
+        return;
+    }
     let (start, end) = ((sub * SUB).min(job.cols), ((sub + SUBS) * SUB).min(job.cols));
     let row = row / job.terms * job.cols;
     fetch(isa, job.input, row + start..row + end);
@@ -243,9 +250,13 @@ fn super_block<I: Isa, const M: usize>(
                 ask(isa, job, first + m, subs.end);
             }
             let row = ((first + m) / job.terms, job.cols, start);
-            let to = &mut values.as_flattened_mut()[..end - start];
-            read(isa, (job.input, job.norms), row, to);
-            values.as_flattened_mut()[end - start..].fill(0.0);
+            let (to, beyond) = values.as_flattened_mut().split_at_mut(end - start);
+            if row.0 < job.given {
+                read(isa, (job.input, job.norms), row, to);
+            } else {
+                to.fill(0.0);
+            }
+            beyond.fill(0.0);
         }
         for (i, values) in values.as_chunks_mut::<{ quantise::SUBS }>().0.iter_mut().enumerate() {
             let (mut some, first) = ([EMPTY; quantise::SUBS], i * quantise::SUBS);

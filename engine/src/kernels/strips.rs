@@ -1,9 +1,9 @@
 //! Tiled matrices times rows: which strips and which rows are multiplied together.
 //!
 //! Few rows are one block of rows times one strip of 16 outputs after the other: they wait for the memory, which is read best in
-//! one stream. Many rows are taken in blocks of as many as the registers hold; several blocks share what is unpacked of the
-//! weights, two strips what is loaded of the rows, and only so many rows are taken at a time as stay in the second cache while
-//! all strips go by.
+//! one stream. More rows than the registers hold are taken in blocks of the same size; several blocks share what is unpacked of
+//! the weights, two strips what is loaded of the rows, and only so many rows are taken at a time as stay in the second cache
+//! while all strips go by.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub(super) fn strips_of<T: Tile>(
     x: &Columns,
     strips: Range<usize>,
 ) {
-    let (bytes, most) = (strip_bytes::<T>(layer.weights.cols()), tile_rows(level));
+    let (bytes, most) = (strip_bytes::<T>(layer.weights.cols()), x.blocks.most());
     let tiles = &layer.weights.bytes()[strips.start * bytes..strips.end * bytes];
     for rows in x.blocks.chunks() {
         for (pair, tiles) in tiles.chunks(2 * bytes).enumerate() {
@@ -91,8 +91,8 @@ fn block_of_body<I: Isa, T: Tile, const M: usize>(
     }
 }
 
-/// The same for several blocks of as many rows as the registers hold, which share what is unpacked; strips share what is
-/// loaded of the rows.
+/// The same for several blocks of the same size, more than half of what the registers hold, which share what is unpacked;
+/// strips share what is loaded of the rows.
 #[inline(always)]
 fn blocks_of_body<I: Isa, T: Tile, const M: usize>(
     isa: I,
@@ -100,7 +100,7 @@ fn blocks_of_body<I: Isa, T: Tile, const M: usize>(
     (x, first, layer, strip): Place<'_, '_>,
     blocks: usize,
 ) {
-    if const { M == I::TILE_ROWS } {
+    if const { M <= I::TILE_ROWS && 2 * M > I::TILE_ROWS } {
         let rows = x.block(T::KIND, first, M * blocks);
         macro_rules! multiply {
             ($n:literal, $strips:expr, $strip:expr, $count:expr) => {{
@@ -137,17 +137,18 @@ fn both<'a>((first, second): (&'a [u8], &'a [u8])) -> [&'a [u8]; 2] {
 #[inline(always)]
 fn write<const M: usize>(sums: &mut [[Sums; M]], (x, first, layer, strip): Place<'_, '_>) {
     let first = first / x.terms;
+    let given = x.given - first;
     for (n, sums) in sums.iter_mut().enumerate() {
         let at = (strip + n) * ROWS;
         if x.terms == 2 {
-            for (m, [sums, rest]) in sums.as_chunks_mut().0.iter_mut().enumerate() {
+            for (m, [sums, rest]) in sums.as_chunks_mut().0.iter_mut().take(given).enumerate() {
                 for (sum, rest) in sums.0.iter_mut().zip(&rest.0) {
                     *sum += *rest;
                 }
                 layer.write(first + m, at, &sums.0);
             }
         } else {
-            for (m, sums) in sums.iter().enumerate() {
+            for (m, sums) in sums.iter().take(given).enumerate() {
                 layer.write(first + m, at, &sums.0);
             }
         }
