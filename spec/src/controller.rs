@@ -75,7 +75,8 @@ pub struct ControllerConfig {
     /// Cost assumed of one more row never measured, in one-row passes. On the low side, so that
     /// unmeasured widths are tried, and then known.
     pub row_cost: f64,
-    /// Share of the time that may go into exploration; time of sequences whose drafts are fixed counts for nothing.
+    /// Share of the time of steps with rounds that may go into exploration; time of sequences whose drafts are fixed counts for
+    /// nothing.
     pub explore: f64,
     /// Steps before a sequence that is off may be probed again: at first, and at most.
     pub probe_steps: (u32, u32),
@@ -193,7 +194,8 @@ impl Controller {
             self.draft.observe(rows, context, step.draft_s / passes);
         }
         let spent = step.verify_s + step.draft_s;
-        if spent.is_finite() && spent > 0.0 {
+        // Prompts alone earn nothing: those who wait for them would pay in their first rounds.
+        if step.seqs > 0 && spent.is_finite() && spent > 0.0 {
             let most = self.goal_s.max(spent * acceptance::ACCOUNT_STEPS);
             let share = self.config.explore * (1.0 - self.work.pins);
             if self.account_s < most {

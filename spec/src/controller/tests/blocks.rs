@@ -52,6 +52,16 @@ fn a_batch_explores_on_its_own_account() {
 }
 
 #[test]
+fn prompts_earn_nothing() {
+    let mut controller = Controller::default();
+    let prompt = StepTiming { rows: 256, verify_s: 0.9, ..StepTiming::default() };
+    controller.observe_time(&prompt);
+    assert_eq!(controller.account_s, 0.0);
+    controller.observe_time(&StepTiming { seqs: 1, ..prompt });
+    assert!(controller.account_s > 0.0);
+}
+
+#[test]
 fn a_batch_gains_nearly_what_the_best_number_does() {
     let rates = [0.9, 0.85, 0.93, 0.88];
     for (size, least) in [(1, 1.3), (2, 1.1), (4, 1.0)] {
