@@ -11,7 +11,7 @@ use crate::constraint::{RequestConstraint, combine};
 use crate::grammar::{Grammar, GrammarError, Grammars};
 use crate::logprobs::{Logprobs, TOP_LOGPROBS_MAX};
 use crate::random::random_u64;
-use crate::request::{GenerateRequest, Prompt, Speculation};
+use crate::request::{GenerateRequest, Prompt};
 use crate::text::{
     ChatError, ChatOptions, ChatTemplate, Encode, EncodeError, StopError, StopStrings, TextState,
     Tokenizer,
@@ -163,15 +163,8 @@ impl Frontend {
             constraint: combine(constraint, request.banned),
             priority: request.priority,
             salt: request.salt,
-            pin: match request.speculation {
-                Speculation::Exactly(length) => Some(length),
-                _ => None,
-            },
-            draft_cap: match request.speculation {
-                Speculation::Engine => None,
-                Speculation::AtMost(cap) | Speculation::Exactly(cap) => Some(cap),
-                Speculation::Off => Some(0),
-            },
+            pin: request.speculation.pin(),
+            draft_cap: request.speculation.cap(),
         })
     }
 

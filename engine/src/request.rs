@@ -48,6 +48,26 @@ pub enum Speculation {
     Off,
 }
 
+impl Speculation {
+    /// The number of drafts that the engine may not choose. Who may not draft pays for nobody's exploration, so 0 is one, too.
+    pub(crate) fn pin(self) -> Option<usize> {
+        match self {
+            Self::Exactly(length) | Self::AtMost(length @ 0) => Some(length),
+            Self::Off => Some(0),
+            Self::AtMost(_) | Self::Engine => None,
+        }
+    }
+
+    /// Most drafts of a round.
+    pub(crate) fn cap(self) -> Option<usize> {
+        match self {
+            Self::Engine => None,
+            Self::AtMost(cap) | Self::Exactly(cap) => Some(cap),
+            Self::Off => Some(0),
+        }
+    }
+}
+
 /// One request. `..GenerateRequest::new(prompt)` fills in the defaults: greedy, 256 tokens.
 #[derive(Debug, Clone)]
 pub struct GenerateRequest {
@@ -250,4 +270,19 @@ pub struct RequestOutput {
     pub speculation: SpeculationStats,
     /// Seconds.
     pub timing: Timing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Speculation::{AtMost, Engine, Exactly, Off};
+
+    #[test]
+    fn who_may_not_draft_leaves_the_engine_no_choice() {
+        for speculation in [Off, AtMost(0), Exactly(0)] {
+            assert_eq!((speculation.pin(), speculation.cap()), (Some(0), Some(0)));
+        }
+        assert_eq!((Exactly(3).pin(), Exactly(3).cap()), (Some(3), Some(3)));
+        assert_eq!((AtMost(3).pin(), AtMost(3).cap()), (None, Some(3)));
+        assert_eq!((Engine.pin(), Engine.cap()), (None, None));
+    }
 }
