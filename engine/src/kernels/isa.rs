@@ -53,9 +53,7 @@ pub(super) trait Isa: Copy {
     fn sum(self, v: Self::V) -> f32;
     /// Four times [`Isa::sum`].
     fn sums(self, v: [Self::V; 4]) -> [f32; 4];
-    /// Largest lane by [`Isa::larger`], halves on halves.
-    fn largest(self, v: Self::V) -> f32;
-    /// Four times [`Isa::largest`].
+    /// Of each the largest lane by [`Isa::larger`], halves on halves.
     fn largests(self, v: [Self::V; 4]) -> [f32; 4];
 
     fn weights(self, codes: &[i8; GROUP]) -> Self::W;
@@ -109,6 +107,18 @@ pub(super) trait Isa: Copy {
 /// Plain Rust: for machines without the instructions, and the twin the others are tested against.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
+
+impl Portable {
+    #[inline(always)]
+    fn largest(mut v: [f32; LANES]) -> f32 {
+        for half in [8, 4, 2, 1] {
+            for l in 0..half {
+                v[l] = if v[l] > v[l + half] { v[l] } else { v[l + half] };
+            }
+        }
+        v[0]
+    }
+}
 
 impl Isa for Portable {
     type V = [f32; LANES];
@@ -200,18 +210,8 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    fn largest(self, mut v: Self::V) -> f32 {
-        for half in [8, 4, 2, 1] {
-            for l in 0..half {
-                v[l] = if v[l] > v[l + half] { v[l] } else { v[l + half] };
-            }
-        }
-        v[0]
-    }
-
-    #[inline(always)]
     fn largests(self, v: [Self::V; 4]) -> [f32; 4] {
-        v.map(|v| self.largest(v))
+        v.map(Self::largest)
     }
 
     #[inline(always)]

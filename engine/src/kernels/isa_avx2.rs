@@ -178,17 +178,6 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn largest(self, v: Self::V) -> f32 {
-        // SAFETY: `self` proves the instructions exist.
-        unsafe {
-            let eight = _mm256_max_ps(v.0, v.1);
-            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
-        }
-    }
-
-    #[inline(always)]
     fn largests(self, v: [Self::V; 4]) -> [f32; 4] {
         // SAFETY: `self` proves the instructions exist; both types of the transmute are 16 plain
         // bytes.

@@ -178,11 +178,6 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
-    fn largest(self, v: __m512) -> f32 {
-        self.avx2().largest(self.pair(v))
-    }
-
-    #[inline(always)]
     fn largests(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
         self.avx2().largests([self.pair(a), self.pair(b), self.pair(c), self.pair(d)])
     }

@@ -59,6 +59,20 @@ fn floats_of_halves(halves: uint16x4_t) -> float32x4_t {
 }
 
 impl Neon {
+    /// The largest lane, halves on halves.
+    #[inline(always)]
+    fn largest(self, v: <Self as Isa>::V) -> f32 {
+        let larger = |a: f32, b: f32| if a > b { a } else { b };
+        // SAFETY: `self` proves the instructions exist.
+        unsafe {
+            let four = |a, b| vbslq_f32(vcgtq_f32(a, b), a, b);
+            let four = four(four(v.0[0], v.0[2]), four(v.0[1], v.0[3]));
+            let (low, high) = (vget_low_f32(four), vget_high_f32(four));
+            let two = vbsl_f32(vcgt_f32(low, high), low, high);
+            larger(vget_lane_f32::<0>(two), vget_lane_f32::<1>(two))
+        }
+    }
+
     /// # Safety
     /// The machine has NEON and its dot product.
     #[inline(always)]
@@ -190,19 +204,6 @@ impl Isa for Neon {
             #[inline(always)]
             |v| self.sum(v),
         )
-    }
-
-    #[inline(always)]
-    fn largest(self, v: Self::V) -> f32 {
-        let larger = |a: f32, b: f32| if a > b { a } else { b };
-        // SAFETY: `self` proves the instructions exist.
-        unsafe {
-            let four = |a, b| vbslq_f32(vcgtq_f32(a, b), a, b);
-            let four = four(four(v.0[0], v.0[2]), four(v.0[1], v.0[3]));
-            let (low, high) = (vget_low_f32(four), vget_high_f32(four));
-            let two = vbsl_f32(vcgt_f32(low, high), low, high);
-            larger(vget_lane_f32::<0>(two), vget_lane_f32::<1>(two))
-        }
     }
 
     #[inline(always)]

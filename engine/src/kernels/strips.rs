@@ -100,6 +100,8 @@ fn blocks_of_body<I: Isa, T: Tile, const M: usize>(
     (x, first, layer, strip): Place<'_, '_>,
     blocks: usize,
 ) {
+    // `Blocks` makes none smaller, and nothing is compiled for them.
+    assert!(const { M <= I::TILE_ROWS && 2 * M > I::TILE_ROWS }, "{M} rows in each of many blocks");
     if const { M <= I::TILE_ROWS && 2 * M > I::TILE_ROWS } {
         let rows = x.block(T::KIND, first, M * blocks);
         macro_rules! multiply {

@@ -312,7 +312,11 @@ fn norms_and_silu_of_any_width_are_the_same_on_every_level() {
 #[test]
 fn norms_and_silu_on_the_way_are_those_of_their_own() {
     let cols = 768;
-    let (x, up, weight) = (Random(5).vec(9 * cols), Random(7).vec(9 * cols), Random(6).vec(cols));
+    // So many values that threads share them out.
+    let rows = 12;
+    assert!(rows * cols >= super::columns::PARALLEL);
+    let (x, up) = (Random(5).vec(rows * cols), Random(7).vec(rows * cols));
+    let weight = Random(6).vec(cols);
     let mut normed = vec![0.0; x.len()];
     vector::rms_norm(Level::portable(), &x, &weight, 1e-5, &mut normed);
     let mean: f64 = x[..cols].iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / cols as f64;
@@ -334,7 +338,7 @@ fn norms_and_silu_on_the_way_are_those_of_their_own() {
                 assert!((f64::from(gated) - silu(x) * f64::from(up)).abs() < 1e-6);
             }
             let run = |threads, input: Input<'_>, add| {
-                let mut out = vec![1.5; 9 * 21];
+                let mut out = vec![1.5; rows * 21];
                 let layer = Linear { weights: &w, bias: None, out: &mut out, add };
                 let mut pool = Pool::new(threads).unwrap();
                 linears(level, &mut pool, input, [layer], &mut Scratch::default());
