@@ -89,6 +89,13 @@ impl Engine {
         self.core.cancel(SeqId(id.0))
     }
 
+    /// Holds a request, all its samples, or lets it go on. While it is held nothing is computed for it: it keeps its keys and
+    /// values, and its seat, until it goes on or is cancelled; whoever waits for its memory or its seat waits on. `false` if it
+    /// is not under way.
+    pub fn hold(&mut self, id: RequestId, held: bool) -> bool {
+        self.core.scheduler_mut().hold(SeqId(id.0), held) > 0
+    }
+
     /// Computes nothing until [`Self::resume`]. Requests keep their cache and may come and go meanwhile.
     pub fn pause(&mut self) {
         self.core.scheduler_mut().pause();
@@ -110,7 +117,7 @@ impl Engine {
         self.core.integrity_failures()
     }
 
-    /// Whether a step would do anything.
+    /// Whether a step would do anything. Not if all that are under way are held.
     pub fn has_work(&self) -> bool {
         self.core.has_work()
     }

@@ -35,7 +35,7 @@ impl Scheduler {
     /// first token by its own prefill. One that does not fit may be passed, but not for ever: after
     /// `ageing_steps` steps the queue waits behind it.
     pub(crate) fn admit(&mut self, kv: &mut KvCache, plan: &mut StepPlan, rows: &mut usize) {
-        let (mut refusals, mut held) = (0, None);
+        let (mut refusals, mut later) = (0, None);
         let mut at = self.roster.waiting().len();
         while at > 0 && refusals < REFUSALS_MAX {
             if *rows == 0 || self.roster.running().len() >= self.config.max_seqs {
@@ -43,13 +43,14 @@ impl Scheduler {
             }
             at -= 1;
             let slot = self.roster.waiting()[at];
-            let family = self.roster.get(slot).family();
-            if held == Some(family) {
+            let seq = self.roster.get(slot);
+            let family = seq.family();
+            if seq.held || later == Some(family) {
                 continue;
             }
             match self.entrance(kv, slot) {
                 Entrance::Open(way) => self.start(kv, slot, way, plan, rows),
-                Entrance::Later => held = Some(family),
+                Entrance::Later => later = Some(family),
                 Entrance::Shut if self.is_blocking(slot) => return,
                 Entrance::Shut => refusals += 1,
             }
@@ -134,7 +135,8 @@ impl Scheduler {
     /// cannot come in otherwise and that is enough. Without this a full batch of long unimportant
     /// requests would keep an important one out.
     pub(crate) fn make_way(&mut self, kv: &mut KvCache, plan: &mut StepPlan) {
-        let Some(&first) = self.roster.waiting().last() else { return };
+        let mut waiting = self.roster.waiting().iter().rev();
+        let Some(&first) = waiting.find(|&&slot| !self.roster.get(slot).held) else { return };
         if !self.would_make_way(kv, first) {
             return;
         }

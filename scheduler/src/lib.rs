@@ -32,7 +32,7 @@
 //!    priority is worth [`Config::ageing_steps`] steps of waiting, so nobody is overtaken by
 //!    requests that come later than that. Blocks are only taken from a lower rank for a higher.
 //! 2. **Progress.** The highest-ranked sequence is never preempted and every sequence in the batch
-//!    gets at least one row of budget per step while it decodes; at least
+//!    that is not held gets at least one row of budget per step while it decodes; at least
 //!    [`Config::prefill_floor`] rows go to prefill while there is any. A request admitted to the
 //!    queue fits the pool alone, so each ends after a bounded number of steps.
 //! 3. **Waiting.** Requests may pass one that does not fit yet, but only for

@@ -87,7 +87,8 @@ impl Scheduler {
     fn plan_rounds(&mut self, plan: &mut StepPlan, rows: &mut usize) {
         for i in 0..self.roster.running().len() {
             let slot = self.roster.running()[i];
-            if self.roster.get(slot).behind() == 1 {
+            let seq = self.roster.get(slot);
+            if seq.behind() == 1 && !seq.held {
                 self.push_span(slot, plan, rows);
             }
         }
@@ -97,7 +98,8 @@ impl Scheduler {
     fn plan_prefill(&mut self, plan: &mut StepPlan, rows: &mut usize) {
         for i in 0..self.roster.running().len() {
             let slot = self.roster.running()[i];
-            if self.roster.get(slot).behind() > 1 && *rows > 0 {
+            let seq = self.roster.get(slot);
+            if seq.behind() > 1 && !seq.held && *rows > 0 {
                 self.push_span(slot, plan, rows);
             }
         }
@@ -120,21 +122,21 @@ impl Scheduler {
     /// looking for their prefixes.
     fn prefill_due(&self, kv: &KvCache, rows: usize) -> usize {
         let chunk = |behind: usize| behind.min(self.config.chunk_max);
-        let behind = self.running().map(crate::Sequence::behind).filter(|&behind| behind > 1);
-        let mut due = behind.map(chunk).sum::<usize>();
+        let mut due = self.behind().map(chunk).sum::<usize>();
         let mut seats = self.config.max_seqs - self.roster.running().len();
-        let (mut free, mut refusals, mut held) = (kv.usage().free, 0, None);
+        let (mut free, mut refusals, mut later) = (kv.usage().free, 0, None);
         for &slot in self.roster.waiting().iter().rev() {
             if due >= rows || seats == 0 || refusals == REFUSALS_MAX {
                 break;
             }
-            let family = self.roster.get(slot).family();
-            if held == Some(family) {
+            let seq = self.roster.get(slot);
+            let family = seq.family();
+            if seq.held || later == Some(family) {
                 continue;
             }
             let shared = match self.share(slot) {
                 Share::Later => {
-                    held = Some(family);
+                    later = Some(family);
                     continue;
                 }
                 Share::Now { len, .. } => len,
@@ -159,10 +161,15 @@ impl Scheduler {
     fn prefill_floor(&self) -> usize {
         let floor = self.config.prefill_floor;
         let seats = self.roster.running().len() < self.config.max_seqs;
-        if seats && !self.roster.waiting().is_empty() {
+        if seats && self.waiting().any(|seq| !seq.held) {
             return floor;
         }
-        let behind = self.running().map(crate::Sequence::behind).filter(|&behind| behind > 1);
-        behind.sum::<usize>().min(floor)
+        self.behind().sum::<usize>().min(floor)
+    }
+
+    /// What each of the running lacks whose prompt is not computed.
+    fn behind(&self) -> impl Iterator<Item = usize> {
+        let free = self.running().filter(|seq| !seq.held);
+        free.map(crate::Sequence::behind).filter(|&behind| behind > 1)
     }
 }

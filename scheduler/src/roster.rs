@@ -116,6 +116,11 @@ impl Roster {
         self.places.iter().flatten()
     }
 
+    /// The same, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+        self.places.iter_mut().flatten()
+    }
+
     /// Who waits, who runs, and all ids, for tests to break.
     #[cfg(test)]
     pub(crate) fn parts(

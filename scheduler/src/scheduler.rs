@@ -189,6 +189,17 @@ impl Scheduler {
         self.draining = false;
     }
 
+    /// Holds a request, or lets it go on: all sequences of the request whose first was called `first`. Those that are held get
+    /// no rows. They keep their blocks or their place in the queue, may be preempted, be cancelled or expire like any
+    /// other, and what is under way is finished as usual. How many there are.
+    ///
+    /// Nothing is promised of when a held request ends, nor of when those do that wait for its blocks or its place in the
+    /// batch.
+    pub fn hold(&mut self, first: SeqId, held: bool) -> usize {
+        let of_request = |seq: &&mut Sequence| seq.first() == first;
+        self.roster.iter_mut().filter(of_request).map(|seq| seq.held = held).count()
+    }
+
     /// Whether nothing is planned at the moment, whatever waits.
     pub fn is_paused(&self) -> bool {
         self.paused
@@ -244,9 +255,9 @@ impl Scheduler {
         self.roster.occupied() == 0
     }
 
-    /// Whether a step has something to do: somebody is inside, and it is not paused.
+    /// Whether a step has something to do: somebody is inside who is not held, and it is not paused.
     pub fn has_work(&self) -> bool {
-        !self.is_empty() && !self.paused
+        !self.paused && self.roster.iter().any(|seq| !seq.held)
     }
 
     /// Sequences in the queue, preempted ones included.

@@ -44,6 +44,7 @@ pub struct Sequence {
     pub(crate) passed_since: Option<u64>,
     /// Failed steps in a row.
     pub(crate) failures: u32,
+    pub(crate) held: bool,
 }
 
 impl Sequence {
@@ -68,6 +69,7 @@ impl Sequence {
             preempted_at: 0,
             passed_since: None,
             failures: 0,
+            held: false,
         }
     }
 
@@ -176,6 +178,11 @@ impl Sequence {
     /// Its place in the order of all requests.
     pub fn rank(&self) -> Rank {
         self.rank
+    }
+
+    /// Whether it gets no rows for the time being ([`crate::Scheduler::hold`]).
+    pub fn is_held(&self) -> bool {
+        self.held
     }
 
     /// Whether it is in the batch (else it waits, or has ended).

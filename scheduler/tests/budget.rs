@@ -74,6 +74,26 @@ fn the_budget_does_not_hear_of_prefill_that_cannot_come() {
     assert_eq!((rig.budget.other_rows, rig.span(2)), (0, None));
 }
 
+/// A held one gets none, running or waiting, and drafts get what prefill would have had.
+#[test]
+fn the_budget_does_not_hear_of_prefill_that_is_held() {
+    let mut rig = Rig::new(64, Config { max_seqs: 3, ..config() });
+    rig.submit(request(1, 4, 40)).unwrap();
+    rig.until_decoding(1);
+    rig.submit(request(2, 50, 4)).unwrap();
+    rig.step();
+    rig.submit(request(3, 50, 4)).unwrap();
+    rig.offers = vec![offer(1, 20, None)];
+    rig.scheduler.hold(SeqId(2), true);
+    rig.scheduler.hold(SeqId(3), true);
+    rig.step();
+    assert_eq!((rig.running(), rig.waiting()), (vec![1, 2], vec![3]));
+    assert_eq!((rig.budget.slots, rig.budget.other_rows, rig.plan.rows()), (15, 0, 16));
+    rig.scheduler.hold(SeqId(3), false);
+    rig.step();
+    assert_eq!((rig.budget.slots, rig.budget.other_rows), (11, 8), "the floor is kept for it");
+}
+
 /// Of those that wait, as far as blocks and seats go. Eight blocks, of which one is taken.
 #[test]
 fn the_budget_hears_of_as_many_as_can_come_in() {

@@ -1,4 +1,4 @@
-//! Deadlines, pausing, draining and clearing.
+//! Deadlines, pausing, holding, draining and clearing.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 mod rig;
 
@@ -72,6 +72,58 @@ fn a_pause_in_the_middle_of_a_step_lets_it_end() {
     assert!(rig.plan().is_empty());
     assert!(rig.scheduler.cancel(&mut rig.kv, SeqId(1)));
     assert_eq!(ended(&rig), [(1, Finish::Cancelled)]);
+}
+
+#[test]
+fn who_is_held_keeps_blocks_and_place_and_the_others_go_on() {
+    let mut rig = Rig::new(16, Config { max_seqs: 2, ..config() });
+    for id in 1..=4 {
+        rig.submit(request(id, 6, 5)).unwrap();
+    }
+    rig.step();
+    let blocks = |rig: &Rig| rig.scheduler.get(SeqId(1)).unwrap().kv().table().len();
+    let (had, generated) = (blocks(&rig), 1);
+    assert_eq!(rig.scheduler.hold(SeqId(1), true), 1);
+    assert_eq!(rig.scheduler.hold(SeqId(3), true), 1, "one that waits");
+    assert_eq!(rig.scheduler.hold(SeqId(9), true), 0);
+    // 2 ends, and 4 does, which came after 3.
+    while rig.scheduler.has_work() {
+        rig.step();
+    }
+    assert_eq!(rig.ended, [(SeqId(2), Finish::Length), (SeqId(4), Finish::Length)]);
+    assert_eq!((rig.running(), rig.waiting(), blocks(&rig)), (vec![1], vec![3], had));
+    assert_eq!(rig.scheduler.get(SeqId(1)).unwrap().generated().len(), generated);
+    assert!(rig.plan().is_empty() && !rig.scheduler.is_empty());
+    rig.scheduler.hold(SeqId(1), false);
+    rig.scheduler.hold(SeqId(3), false);
+    rig.drain();
+    assert_eq!(rig.ended[2..], [(SeqId(1), Finish::Length), (SeqId(3), Finish::Length)]);
+}
+
+#[test]
+fn who_is_held_in_the_middle_of_a_step_gets_what_it_gave_and_can_be_cancelled() {
+    let mut rig = Rig::new(16, config());
+    rig.submit(request(1, 3, 5)).unwrap();
+    rig.plan();
+    rig.scheduler.hold(SeqId(1), true);
+    rig.finish_step();
+    assert_eq!(rig.scheduler.get(SeqId(1)).unwrap().generated().len(), 1);
+    assert!(!rig.scheduler.has_work() && rig.plan().is_empty());
+    assert!(rig.scheduler.cancel(&mut rig.kv, SeqId(1)));
+    assert_eq!((ended(&rig), rig.kv.usage().used), (vec![(1, Finish::Cancelled)], 0));
+}
+
+#[test]
+fn samples_are_held_together_and_do_not_wait_for_one_that_is_held() {
+    let mut rig = Rig::new(16, config());
+    rig.submit(Request { samples: 3, ..request(1, 40, 4) }).unwrap();
+    rig.step();
+    assert_eq!(rig.scheduler.hold(SeqId(1), true), 3);
+    assert!(rig.scheduler.get(SeqId(3)).unwrap().is_held() && !rig.scheduler.has_work());
+    assert_eq!(rig.scheduler.hold(SeqId(2), true), 0, "the first stands for all");
+    rig.scheduler.hold(SeqId(1), false);
+    rig.drain();
+    assert_eq!(rig.ended.len(), 3);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! `redline-bench grid`: does `auto` cost anything where drafts do not pay?
 //!
 //! A cell is so many sequences with so much context. Its prompts are computed once, timed apart; then all arms continue
-//! them in paired blocks, each block in another order, in an engine with enough memory for every cell, so that nobody
-//! is preempted and all arms have the same. A finished cell is a line of the state file, and is not measured again.
+//! them in paired blocks, each block in another order, in an engine with enough memory for all of them at once, so that
+//! nobody is preempted and all arms have the same. Within a block the arms take turns, a step each while the others are held:
+//! a machine that is slow for a second is so for all of them. A finished cell is a line of the state file, and is not measured
+//! again.
 
 mod outcome;
 
@@ -13,12 +15,12 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow, ensure};
 use redline::cli::{ModelOptions, SpeculationOptions};
 use redline::spans::SpanTimes;
-use redline::{Engine, EngineOptions, Sampling, TokenId};
+use redline::{BLOCK_SIZE, Engine, EngineOptions, Sampling, TokenId};
 use serde::{Deserialize, Serialize};
 
 use crate::console::{Interrupt, note, print};
 use crate::passes::kv_bytes_per_token;
-use crate::speculation::arms::{Arm, Job, prefill, run as run_arm};
+use crate::speculation::arms::{Arm, Job, Run, Window, prefill};
 use crate::speculation::load;
 use crate::speculation::prompts::{Category, by_category, of_length};
 use outcome::{HEAD, Outcome, Setting, append_state, line, read_state};
@@ -140,13 +142,16 @@ impl Bench {
         let spans = SpanTimes::install()?;
         let widest = cells.iter().map(|cell| cell.concurrency).max().context("no cells")?;
         let longest = cells.iter().map(|cell| cell.context).max().context("no cells")?;
-        // What comes behind a context: the tokens, drafts, and a block that is not full.
+        let arms = Arm::all(&setting.fixed).len();
+        // What comes behind a context: the tokens, drafts, and a block that is not full; and before it another one, of
+        // which not all could be shared.
         let slack = setting.tokens + 128;
-        let tokens = cells.iter().map(|cell| cell.concurrency * (cell.context + slack));
+        let of_arms = arms * (slack + BLOCK_SIZE as usize);
+        let tokens = cells.iter().map(|cell| cell.concurrency * (cell.context + of_arms));
         let tokens = if args.together { tokens.sum() } else { tokens.max().unwrap_or(0) };
         note(&format!("loading {} and {}", setting.model, setting.draft));
         let options = |kv_memory| EngineOptions {
-            max_seqs: widest,
+            max_seqs: widest * arms,
             kv_memory,
             max_model_len: Some(longest + slack),
             ..EngineOptions::default()
@@ -173,15 +178,15 @@ impl Bench {
                 let Cell { concurrency, context } = measured.cell;
                 let of = self.setting.blocks;
                 note(&format!("{concurrency} x {context}: block {} of {of}", block + 1));
-                for arm in order(&arms, block) {
-                    if interrupt.requested() {
-                        return Ok(None);
-                    }
-                    let before = self.engine.scheduler().stats().preempted;
-                    let rate = self.rate(&measured.prompts, arm, &self.job(block as u64))?;
+                let before = self.engine.scheduler().stats().preempted;
+                let arms = (&order(&arms, block)[..], &self.job(block as u64));
+                let Some(rates) = self.block(&measured.prompts, arms, interrupt)? else {
+                    return Ok(None);
+                };
+                for (arm, rate) in rates {
                     measured.tok_s.entry(arm.to_string()).or_default().push(rate);
-                    measured.preempted += self.engine.scheduler().stats().preempted - before;
                 }
+                measured.preempted += self.engine.scheduler().stats().preempted - before;
             }
         }
         let outcome = |measured: Measured| {
@@ -202,10 +207,45 @@ impl Bench {
         Ok(Measured { cell, prompts, tok_s: BTreeMap::new(), prefill_tok_s, preempted: 0 })
     }
 
-    fn rate(&mut self, prompts: &[Vec<TokenId>], arm: Arm, job: &Job) -> anyhow::Result<f64> {
-        let tally = run_arm(&mut self.engine, &self.spans, prompts, arm, job)?;
-        ensure!(tally.decode_tokens > 0, "a sequence ended before the last one had begun: more -n");
-        Ok(tally.decode_tok_s())
+    /// Tokens per second of each arm; `None` if the user ended it.
+    fn block(
+        &mut self,
+        prompts: &[Vec<TokenId>],
+        (arms, job): (&[Arm], &Job),
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Option<Vec<(Arm, f64)>>> {
+        let engine = &mut self.engine;
+        let mut runs = Vec::new();
+        for &arm in arms {
+            let mut run = Run::submit(engine, prompts, arm, job)?;
+            while run.window == Window::Ahead {
+                run.step(engine)?;
+            }
+            run.hold(engine, true);
+            runs.push((arm, run));
+        }
+        while runs.iter().any(|(_, run)| run.window == Window::Open) {
+            for (_, run) in runs.iter_mut().filter(|(_, run)| run.window == Window::Open) {
+                if interrupt.requested() {
+                    return Ok(None);
+                }
+                run.hold(engine, false);
+                run.step(engine)?;
+                run.hold(engine, true);
+            }
+        }
+        let mut rates = Vec::new();
+        for (arm, run) in runs {
+            let tally = &run.tally;
+            ensure!(
+                tally.decode_tokens > 0,
+                "a sequence ended before the last one had begun: more -n"
+            );
+            rates.push((arm, tally.decode_tok_s()));
+            run.cancel(engine);
+        }
+        engine.run(drop);
+        Ok(Some(rates))
     }
 
     fn job(&self, seed: u64) -> Job {

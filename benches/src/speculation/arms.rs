@@ -11,7 +11,8 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use redline::spans::SpanTimes;
 use redline::{
-    Engine, Event, FinishReason, GenerateRequest, Prompt, Sampling, Speculation, TokenId,
+    Engine, Event, FinishReason, GenerateRequest, Prompt, RequestId, RequestOutput, Sampling,
+    Speculation, TokenId,
 };
 
 /// A way to decode.
@@ -115,7 +116,106 @@ impl Tally {
     }
 }
 
-/// Runs prompts, all at a time.
+/// Whether the time counts: from the moment the last one has its first token to the moment the first one ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Window {
+    /// Not yet.
+    Ahead,
+    Open,
+    Over,
+}
+
+/// Prompts of an arm on their way, all at a time.
+pub(crate) struct Run {
+    ids: Vec<RequestId>,
+    begun: HashSet<RequestId>,
+    pub(crate) window: Window,
+    pub(crate) tally: Tally,
+}
+
+impl Run {
+    pub(crate) fn submit(
+        engine: &mut Engine,
+        prompts: &[Vec<TokenId>],
+        arm: Arm,
+        job: &Job,
+    ) -> anyhow::Result<Self> {
+        let mut ids = Vec::new();
+        for (index, prompt) in prompts.iter().enumerate() {
+            ids.push(engine.submit(GenerateRequest {
+                max_tokens: job.tokens,
+                sampling: job.sampling.clone(),
+                seed: Some(job.seed.wrapping_add(index as u64)),
+                ignore_eos: job.ignore_eos,
+                speculation: arm.speculation(),
+                ..GenerateRequest::new(Prompt::Tokens(prompt.clone()))
+            })?);
+        }
+        let (begun, tally) = (HashSet::new(), Tally::default());
+        Ok(Self { ids, begun, window: Window::Ahead, tally })
+    }
+
+    /// A step of the engine. Nobody else's requests may go on meanwhile.
+    pub(crate) fn step(&mut self, engine: &mut Engine) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let events = engine.step();
+        let seconds = started.elapsed().as_secs_f64();
+        self.tally.whole_s += seconds;
+        let counts = self.window == Window::Open;
+        if counts {
+            self.tally.decode_s += seconds;
+        }
+        for event in events {
+            match event {
+                Event::Tokens { id, tokens, .. } => {
+                    self.begun.insert(id);
+                    self.tally.decode_tokens += if counts { tokens.len() } else { 0 };
+                }
+                Event::Finished { output, .. } => {
+                    self.window = Window::Over;
+                    self.take(&output)?;
+                }
+            }
+        }
+        if self.window == Window::Ahead && self.begun.len() == self.ids.len() {
+            self.window = Window::Open;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, output: &RequestOutput) -> anyhow::Result<()> {
+        if output.finish_reason == FinishReason::Error {
+            bail!("a request failed: {}", output.error.clone().unwrap_or_default());
+        }
+        let stats = &output.speculation;
+        self.tally.add(&Tally {
+            tokens: output.token_ids.len(),
+            prompt_tokens: output.usage.prompt_tokens,
+            cached_tokens: output.usage.cached_tokens,
+            rounds: stats.rounds,
+            drafted: stats.drafted,
+            histogram: stats.acceptance_histogram.clone(),
+            ..Tally::default()
+        });
+        Ok(())
+    }
+
+    /// Holds the requests, or lets them go on.
+    pub(crate) fn hold(&self, engine: &mut Engine, held: bool) {
+        for &id in &self.ids {
+            engine.hold(id, held);
+        }
+    }
+
+    /// Takes back those that have not ended.
+    pub(crate) fn cancel(self, engine: &mut Engine) {
+        for id in self.ids {
+            engine.cancel(id);
+        }
+    }
+}
+
+/// Runs prompts to their end, all at a time.
 pub(crate) fn run(
     engine: &mut Engine,
     spans: &SpanTimes,
@@ -123,63 +223,21 @@ pub(crate) fn run(
     arm: Arm,
     job: &Job,
 ) -> anyhow::Result<Tally> {
-    let started = Instant::now();
-    for (index, prompt) in prompts.iter().enumerate() {
-        engine.submit(GenerateRequest {
-            max_tokens: job.tokens,
-            sampling: job.sampling.clone(),
-            seed: Some(job.seed.wrapping_add(index as u64)),
-            ignore_eos: job.ignore_eos,
-            speculation: arm.speculation(),
-            ..GenerateRequest::new(Prompt::Tokens(prompt.clone()))
-        })?;
-    }
-    let mut tally = Tally::default();
-    let mut begun = HashSet::new();
-    // When the last one had its first token, and when the first one ended.
-    let (mut all_run, mut window_open) = (None, true);
+    let mut run = Run::submit(engine, prompts, arm, job)?;
     while engine.has_work() {
-        for event in engine.step() {
-            match event {
-                Event::Tokens { id, tokens, .. } => {
-                    begun.insert(id);
-                    if all_run.is_some() && window_open {
-                        tally.decode_tokens += tokens.len();
-                    }
-                }
-                Event::Finished { output, .. } => {
-                    if let Some(since) = all_run.filter(|_| window_open) {
-                        tally.decode_s =
-                            Instant::duration_since(&Instant::now(), since).as_secs_f64();
-                        let drafting = spans.sums().get("draft_forward").copied();
-                        let drafting = drafting.unwrap_or_default();
-                        tally.draft_passes = drafting.count;
-                        tally.draft_s = drafting.time.as_secs_f64();
-                    }
-                    window_open = false;
-                    if output.finish_reason == FinishReason::Error {
-                        bail!("a request failed: {}", output.error.unwrap_or_default());
-                    }
-                    tally.tokens += output.token_ids.len();
-                    tally.prompt_tokens += output.usage.prompt_tokens;
-                    tally.cached_tokens += output.usage.cached_tokens;
-                    let stats = &output.speculation;
-                    tally.add(&Tally {
-                        rounds: stats.rounds,
-                        drafted: stats.drafted,
-                        histogram: stats.acceptance_histogram.clone(),
-                        ..Tally::default()
-                    });
-                }
+        let before = run.window;
+        run.step(engine)?;
+        match (before, run.window) {
+            (Window::Ahead, Window::Open) => spans.reset(),
+            (Window::Open, Window::Over) => {
+                let drafting = spans.sums().get("draft_forward").copied().unwrap_or_default();
+                run.tally.draft_passes = drafting.count;
+                run.tally.draft_s = drafting.time.as_secs_f64();
             }
-        }
-        if all_run.is_none() && begun.len() == prompts.len() {
-            all_run = Some(Instant::now());
-            spans.reset();
+            _ => {}
         }
     }
-    tally.whole_s = started.elapsed().as_secs_f64();
-    Ok(tally)
+    Ok(run.tally)
 }
 
 /// Computes prompts, for target and draft alike, so that whoever comes next finds them. Returns tokens and seconds up to

@@ -1,7 +1,7 @@
 //! Ctrl-C, and being told to terminate.
 
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::io::{Read, Write, pipe};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use redline::model::tiny::Tiny;
@@ -48,6 +48,47 @@ fn what_there_is_comes_out() {
             assert!(stderr(&output).contains("tokens/s"), "{}", stderr(&output));
         }
     }
+}
+
+#[test]
+fn the_second_signal_ends_it_at_once() {
+    let place = Place::new();
+    let model = Tiny { context: 60_000, ..File::default().model };
+    File { model, ..File::default() }.write(&place.path("long.gguf"));
+    for second in ["-INT", "-TERM"] {
+        // Nobody reads how it went, so the clean end that the first signal asks for never comes.
+        let (unread, mut full) = pipe().unwrap();
+        let mut command = place.redline(["generate", "-m", "long.gguf", "--raw", "-n", "50000"]);
+        command.args(["--ignore-eos", "x"]).stdout(Stdio::piped());
+        let mut child = command.stderr(full.try_clone().unwrap()).spawn().unwrap();
+        drop(command);
+        let filling = std::thread::spawn(move || while full.write_all(&[b' '; 4096]).is_ok() {});
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut [0]).unwrap();
+        let reading = std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
+        interrupt(&child);
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(child.try_wait().unwrap(), None, "the first signal ended it");
+        signal(&child, second);
+        let status = end_of(&mut child);
+        drop(unread);
+        filling.join().unwrap();
+        reading.join().unwrap().unwrap();
+        assert_eq!(status.expect("the second signal ends it").code(), Some(130), "{second}");
+    }
+}
+
+/// How it ended; nothing, if it had to be killed because it did not.
+fn end_of(child: &mut Child) -> Option<ExitStatus> {
+    for _ in 0..600 {
+        if let Some(status) = child.try_wait().expect("it is ours") {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    child.kill().expect("it is still there");
+    child.wait().expect("it was killed");
+    None
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) struct Entry {
     pub(crate) computed: usize,
     pub(crate) preempted: bool,
     pub(crate) failures: u32,
+    pub(crate) held: bool,
     /// The step in which one that ranks behind it first came in before it.
     pub(crate) passed: Option<u64>,
 }
@@ -117,6 +118,16 @@ impl Ledger {
         ids.into_iter().map(|(&id, _)| id).collect()
     }
 
+    pub(crate) fn has_work(&self) -> bool {
+        self.inside.values().any(|entry| !entry.held) && !self.paused
+    }
+
+    /// How many sequences there are of the request whose first was called so.
+    pub(crate) fn hold(&mut self, first: SeqId, held: bool) -> usize {
+        let of_request = self.inside.values_mut().filter(|entry| entry.first == first);
+        of_request.map(|entry| entry.held = held).count()
+    }
+
     pub(crate) fn is_waiting_anew(&self, entry: &Entry) -> bool {
         !entry.running && !entry.preempted
     }
@@ -141,6 +152,7 @@ impl Ledger {
                 computed: 0,
                 preempted: false,
                 failures: 0,
+                held: false,
                 passed: None,
             };
             self.arrivals += 1;
@@ -160,14 +172,14 @@ impl Ledger {
             (running.len(), waiting.len())
         );
         assert_eq!(scheduler.is_empty(), self.inside.is_empty());
-        assert_eq!(scheduler.has_work(), !self.inside.is_empty() && !self.paused);
+        assert_eq!(scheduler.has_work(), self.has_work());
         assert_eq!((scheduler.is_paused(), scheduler.is_draining()), (self.paused, self.draining));
         for (id, entry) in &self.inside {
             let seq = scheduler.get(*id).unwrap();
             assert_eq!((seq.tokens(), seq.computed()), (&*entry.tokens, entry.computed), "{id:?}");
             assert_eq!((seq.first(), seq.generated()), (entry.first, entry.generated()));
             assert_eq!(seq.remaining(), entry.limit - entry.tokens.len());
-            assert_eq!(seq.preemptions() > 0, entry.preempted);
+            assert_eq!((seq.preemptions() > 0, seq.is_held()), (entry.preempted, entry.held));
             let spare = seq.kv().slots().saturating_sub(entry.tokens.len());
             assert!(self.open || spare == 0, "no draft outlives its step");
         }

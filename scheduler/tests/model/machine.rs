@@ -36,6 +36,8 @@ pub(crate) enum Call {
     CancelSamples(SeqId),
     Expire(u64),
     Preempt(SeqId),
+    /// All sequences of a request, or lets them go on.
+    Hold(SeqId, bool),
     Pause,
     Drain,
     Resume,
@@ -150,6 +152,8 @@ impl ReferenceStateMachine for Outline {
             2 => id().prop_map(Call::Cancel),
             1 => id().prop_map(Call::CancelSamples),
             4 => id().prop_map(Call::Preempt),
+            2 => id().prop_map(|id| Call::Hold(id, true)),
+            4 => id().prop_map(|id| Call::Hold(id, false)),
             2 => (state.now..state.now + 9).prop_map(Call::Expire),
             1 => prop_oneof![Just(Call::Pause), Just(Call::Drain)],
             if state.paused || state.draining { 30 } else { 1 } => Just(Call::Resume),
@@ -161,7 +165,7 @@ impl ReferenceStateMachine for Outline {
     fn preconditions(state: &Self, call: &Call) -> bool {
         match call {
             Call::Submit(_) => true,
-            Call::Cancel(id) | Call::CancelSamples(id) | Call::Preempt(id) => {
+            Call::Cancel(id) | Call::CancelSamples(id) | Call::Preempt(id) | Call::Hold(id, _) => {
                 state.known.contains(id)
             }
             Call::Expire(now) => *now > state.now,
@@ -184,7 +188,7 @@ impl ReferenceStateMachine for Outline {
             Call::Cancel(id) => {
                 state.known.remove(id);
             }
-            Call::CancelSamples(_) | Call::Preempt(_) => {}
+            Call::CancelSamples(_) | Call::Preempt(_) | Call::Hold(..) => {}
             Call::Expire(now) => state.now = *now,
             Call::Pause => state.paused = true,
             Call::Drain => state.draining = true,

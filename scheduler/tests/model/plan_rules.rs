@@ -1,7 +1,9 @@
 //! What a plan must hold, may hold and must not hold.
 
 use crate::ledger::{BLOCK, Entry, Ledger};
-use redline_scheduler::{INLINE_FILL_MAX, KvCache, Offer, Scheduler, SeqId, Span, StepPlan};
+use redline_scheduler::{
+    INLINE_FILL_MAX, KvCache, Offer, Scheduler, SeqId, Sequence, Span, StepPlan,
+};
 
 /// What the pool had and what the running were about to take of it.
 #[derive(Debug, Clone, Copy)]
@@ -46,8 +48,9 @@ impl Ledger {
         self.step += 1;
         self.ended.clear();
         assert_eq!(now.plan.step, self.step);
-        let has_work = !self.inside.is_empty() && !self.paused;
-        assert_eq!(now.plan.is_empty(), !has_work, "some progress in every step");
+        // Who is held may have all the blocks, or all the places in the batch.
+        let stuck = now.plan.is_empty() && now.scheduler.running().any(Sequence::is_held);
+        assert!(stuck || now.plan.is_empty() != self.has_work(), "some progress in every step");
         if self.paused {
             assert!(now.plan.preempted.is_empty() && now.plan.admitted.is_empty());
         }
@@ -121,7 +124,7 @@ impl Ledger {
 
     /// The first in the queue waits for blocks only, and drafts have none of those.
     fn nobody_is_kept_out(&self, now: &Planned<'_>) {
-        let first = self.inside.iter().filter(|(_, entry)| !entry.running);
+        let first = self.inside.iter().filter(|(_, entry)| !entry.running && !entry.held);
         let Some((id, first)) = first.min_by_key(|(_, entry)| entry.rank) else { return };
         if now.plan.preempted.contains(id) || first.samples > 1 {
             return;
@@ -139,7 +142,7 @@ impl Ledger {
         let admitted = now.plan.admitted.iter().map(|id| self.inside[id].rank);
         let Some(last) = admitted.max() else { return };
         for (id, entry) in &mut self.inside {
-            if entry.running || entry.samples > 1 || entry.rank > last {
+            if entry.running || entry.held || entry.samples > 1 || entry.rank > last {
                 continue;
             }
             let since = *entry.passed.get_or_insert(self.step);
@@ -151,7 +154,7 @@ impl Ledger {
         let mut order = Vec::new();
         for span in &now.plan.spans {
             let entry = &self.inside[&span.seq];
-            assert!(entry.running, "only who is in the batch has rows");
+            assert!(entry.running && !entry.held, "only who is in the batch has rows");
             let whole = span.len == entry.behind();
             assert_eq!((span.start, span.round), (entry.computed, whole));
             assert!(span.len > 0 && span.len <= self.config.chunk_max.min(entry.behind()));
@@ -173,7 +176,8 @@ impl Ledger {
         let (rows, budget) = (now.plan.rows(), self.config.token_budget);
         assert!(rows <= budget);
         let (mut wanted, mut given) = (0, 0);
-        for (&id, entry) in self.inside.iter().filter(|(_, e)| e.running && !self.paused) {
+        let free = |entry: &Entry| entry.running && !entry.held && !self.paused;
+        for (&id, entry) in self.inside.iter().filter(|(_, entry)| free(entry)) {
             let span = now.span(id);
             if entry.behind() == 1 && !now.is_new(id) {
                 assert!(span.is_some_and(|span| span.round), "{id:?} decodes in every step");

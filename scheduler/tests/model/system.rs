@@ -191,6 +191,10 @@ impl StateMachineTest for Rules {
                 system.ledger.preempted(id, answer);
                 system.void(&[id]);
             }
+            Call::Hold(first, held) => {
+                let answer = scheduler.hold(first, held);
+                assert_eq!(answer, system.ledger.hold(first, held));
+            }
             Call::Pause => {
                 scheduler.pause();
                 system.ledger.paused = true;
@@ -227,6 +231,10 @@ impl StateMachineTest for Rules {
         }
         system.scheduler.resume();
         (system.ledger.paused, system.ledger.draining) = (false, false);
+        let firsts: Vec<_> = system.ledger.inside.values().map(|entry| entry.first).collect();
+        for first in firsts {
+            assert_eq!(system.scheduler.hold(first, false), system.ledger.hold(first, false));
+        }
         let mut steps = system.ledger.inside.len() as u64 * outline.config.service_steps();
         while system.scheduler.has_work() {
             assert!(steps > 0, "it does not end");

@@ -1,5 +1,5 @@
-//! What goes on in a world besides steps: requests are cancelled, expire, lose their blocks; planning is paused; and
-//! somebody else takes blocks away.
+//! What goes on in a world besides steps: requests are cancelled, expire, lose their blocks, are held; planning is paused;
+//! and somebody else takes blocks away.
 
 use redline_scheduler::{Finish, SeqId};
 
@@ -42,7 +42,40 @@ impl World {
         if mishaps.deadlines > 0 && !rng.one_in(4) {
             self.expire()?;
         }
+        if rng.one_in(4 * mishaps.holds) && self.jobs.len() > 0 {
+            let id = self.someone(&mut rng);
+            self.hold(id, rng.one_in(2))?;
+        }
         Ok(())
+    }
+
+    /// Lets a request go on that is held; holds another, perhaps.
+    fn hold(&mut self, id: SeqId, perhaps: bool) -> Check {
+        let (first, family) = self.family(id);
+        let was_held = self.scheduler.get(id).is_some_and(|seq| seq.is_held());
+        let held = !was_held && perhaps;
+        let count = self.scheduler.hold(first, held);
+        rule!(count == family.len(), "all sequences of a request are held together");
+        for id in family {
+            let is_held = self.scheduler.get(id).map(|seq| seq.is_held());
+            rule!(is_held == Some(held), "who is held says so");
+        }
+        Ok(())
+    }
+
+    /// Lets everybody go on.
+    pub(crate) fn release(&mut self) {
+        let firsts: Vec<_> = self.jobs.iter().map(|job| job.first).collect();
+        for first in firsts {
+            self.scheduler.hold(first, false);
+        }
+    }
+
+    /// The first sequence of a request, and all of them.
+    fn family(&self, id: SeqId) -> (SeqId, Vec<SeqId>) {
+        let first = self.jobs.get(id).map_or(id, |job| job.first);
+        let family = self.jobs.iter().filter(|job| job.first == first);
+        (first, family.map(|job| job.id).collect())
     }
 
     fn someone(&self, rng: &mut Rng) -> SeqId {
@@ -61,10 +94,7 @@ impl World {
     }
 
     fn cancel_samples(&mut self, id: SeqId) -> Check {
-        let first = self.jobs.get(id).map(|job| job.first);
-        let family = self.jobs.iter().filter(|job| Some(job.first) == first);
-        let family: Vec<_> = family.map(|job| job.id).collect();
-        let Some(first) = first else { return Ok(()) };
+        let (first, family) = self.family(id);
         let count = self.scheduler.cancel_samples(&mut self.kv, first);
         rule!(count == family.len(), "all sequences of a request are cancelled together");
         for &id in &family {

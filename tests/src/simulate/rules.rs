@@ -33,7 +33,9 @@ impl World {
         let plan = &self.buffers.plan;
         let work = self.scheduler.has_work();
         rule!(work || plan.is_empty(), "nothing is computed for nobody, or in a pause");
-        rule!(!work || !plan.is_empty() || self.is_robbed(), "some progress in every step");
+        // Who is held may have all the blocks.
+        let short = self.is_robbed() || self.scheduler.running().any(Sequence::is_held);
+        rule!(!work || !plan.is_empty() || short, "some progress in every step");
         if self.scheduler.is_paused() {
             return Ok(());
         }
@@ -42,8 +44,8 @@ impl World {
             let round = plan.spans.iter().any(|span| span.seq == *id && span.round);
             rule!(round, "who decodes has a round in every step");
         }
-        let behind = self.scheduler.running().map(Sequence::behind).filter(|&behind| behind > 1);
-        let demand: usize = behind.sum();
+        let free = self.scheduler.running().filter(|seq| !seq.is_held());
+        let demand: usize = free.map(Sequence::behind).filter(|&behind| behind > 1).sum();
         let prefill = plan.spans.iter().filter(|span| !decoding.contains(&span.seq));
         let given: usize = prefill.map(|span| span.len).sum();
         let least = demand.min(self.shape.prefill_floor).min(self.shape.chunk_max);
@@ -69,6 +71,7 @@ impl World {
             rule!(false, "who has a span runs");
             return Ok(());
         };
+        rule!(!seq.is_held(), "who is held gets no rows");
         rule!(span.len > 0 && span.start == seq.computed(), "a span goes on from what is computed");
         rule!(span.len <= seq.behind(), "a span feeds committed tokens");
         rule!(span.len <= self.shape.chunk_max, "a span is no longer than a chunk");
@@ -108,10 +111,10 @@ impl World {
         let free = self.kv.usage().free;
         for seq in self.scheduler.waiting().take(LOOKED_AT) {
             let Some(job) = self.jobs.get(seq.id()) else { continue };
-            let held = self.is_held(seq);
+            let later = seq.is_held() || self.may_wait(seq);
             let just_preempted = plan.preempted.contains(&seq.id());
             let fits = self.kv.blocks_for(seq.tokens().len()) <= free;
-            let waits = fits && !held && !just_preempted;
+            let waits = fits && !later && !just_preempted;
             rule!(!waits, "a request that fits is not kept waiting");
             if self.step - job.queued_at >= self.shape.ageing_steps {
                 break;
@@ -121,7 +124,7 @@ impl World {
     }
 
     /// It may wait for what a sibling is computing. (Or for one that has the name of a sibling that ended.)
-    fn is_held(&self, seq: &Sequence) -> bool {
+    fn may_wait(&self, seq: &Sequence) -> bool {
         let computes = |other: &Sequence| {
             other.first() == seq.first() && other.computed() + 1 < other.prompt_len()
         };
@@ -134,8 +137,8 @@ impl World {
         let ranks = admitted.iter().filter_map(|&id| self.scheduler.get(id)).map(Sequence::rank);
         let Some(last) = ranks.max() else { return Ok(()) };
         for seq in self.scheduler.waiting().take_while(|seq| seq.rank() < last) {
-            let held = self.is_held(seq);
-            let Some(job) = self.jobs.get_mut(seq.id()).filter(|_| !held) else { continue };
+            let later = seq.is_held() || self.may_wait(seq);
+            let Some(job) = self.jobs.get_mut(seq.id()).filter(|_| !later) else { continue };
             let since = *job.passed_at.get_or_insert(self.step);
             let patient = self.step - since < self.shape.ageing_steps;
             rule!(patient, "the queue waits behind a request that was passed for long enough");
@@ -143,10 +146,11 @@ impl World {
         Ok(())
     }
 
-    /// Nobody waits for longer than the scheduler's bound says. It counts good steps, and on nobody taking blocks away.
+    /// Nobody waits for longer than the scheduler's bound says. It counts good steps, and on nobody taking blocks away or
+    /// being held.
     pub(crate) fn check_waiting(&self) -> Check {
         let mishaps = self.shape.mishaps;
-        if mishaps.preemptions > 0 || mishaps.thefts > 0 {
+        if mishaps.preemptions > 0 || mishaps.thefts > 0 || mishaps.holds > 0 {
             return Ok(());
         }
         let service = self.scheduler.config().service_steps();

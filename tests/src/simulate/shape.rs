@@ -60,6 +60,8 @@ pub(crate) struct Mishaps {
     pub(crate) samples: usize,
     /// Storms: spells in which everybody asks for the same prefix at once.
     pub(crate) storms: usize,
+    /// Chances to hold a request, or to let one go on that is held.
+    pub(crate) holds: usize,
     /// Steps in which a slot in use is overwritten. No world of the mix has any: it shows that the rules have teeth.
     pub(crate) rot: usize,
 }
@@ -212,6 +214,7 @@ impl Mishaps {
             deadlines: rate(4),
             samples: rate(1),
             storms: rate(1),
+            holds: rate(10),
             rot: 0,
         }
     }

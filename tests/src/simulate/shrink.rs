@@ -61,7 +61,7 @@ impl Shrinking {
     /// Leaves out what goes wrong, one kind at a time.
     fn calm(&mut self) {
         self.attempt(|case| case.shape.mishaps = Mishaps::default());
-        let kinds: [fn(&mut Mishaps) -> &mut usize; 12] = [
+        let kinds: [fn(&mut Mishaps) -> &mut usize; 13] = [
             |mishaps| &mut mishaps.copies,
             |mishaps| &mut mishaps.passes,
             |mishaps| &mut mishaps.rows,
@@ -74,6 +74,7 @@ impl Shrinking {
             |mishaps| &mut mishaps.pauses,
             |mishaps| &mut mishaps.deadlines,
             |mishaps| &mut mishaps.samples,
+            |mishaps| &mut mishaps.holds,
         ];
         for kind in kinds {
             self.attempt(|case| *kind(&mut case.shape.mishaps) = 0);

@@ -48,7 +48,7 @@ impl World {
     fn plan(&mut self) -> Check {
         let buffers = &mut self.buffers;
         buffers.decoding.clear();
-        let decoding = self.scheduler.running().filter(|seq| seq.behind() == 1);
+        let decoding = self.scheduler.running().filter(|seq| seq.behind() == 1 && !seq.is_held());
         buffers.decoding.extend(decoding.map(|seq| seq.id()));
         let mut grants = self.granter.at(&self.jobs, self.step);
         self.scheduler.plan(&mut self.kv, &mut grants, &buffers.offers, &mut buffers.plan);
@@ -216,6 +216,7 @@ impl World {
         self.draining = true;
         self.thief.clear(&mut self.kv);
         self.scheduler.resume();
+        self.release();
         self.scheduler.drain();
         let id = self.jobs.fresh_id();
         self.arrive(id, false, 1)?;
