@@ -114,7 +114,7 @@ fn who_is_held_in_the_middle_of_a_step_gets_what_it_gave_and_can_be_cancelled() 
 }
 
 #[test]
-fn samples_are_held_together_and_do_not_wait_for_one_that_is_held() {
+fn samples_are_held_together() {
     let mut rig = Rig::new(16, config());
     rig.submit(Request { samples: 3, ..request(1, 40, 4) }).unwrap();
     rig.step();
