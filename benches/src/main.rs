@@ -1,8 +1,8 @@
 //! Benchmarks: what a pass costs, what speculation makes of it, and what the scheduler adds.
 //!
 //! Ratios of one run are what counts: the machine changes under a benchmark, so whatever is compared takes turns.
-//! Results go to standard output, progress to standard error. Ctrl-C ends a run after what is under way, and what
-//! there is by then is printed.
+//! Results go to standard output, progress to standard error. Ctrl-C ends a long run after the step or the pass
+//! under way, and what is whole by then is printed.
 
 mod candle_linears;
 mod console;
@@ -22,7 +22,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use console::{Interrupt, note};
+use redline::cli::{INTERRUPTED, Interrupt};
+
+use console::note;
 
 #[derive(Parser)]
 #[command(name = "redline-bench", version, about = "Benchmarks of redline", max_term_width = 100)]
@@ -56,9 +58,6 @@ enum Command {
     Plot,
 }
 
-/// Exit code of a run that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
-
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -67,7 +66,12 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
-    let interrupt = Interrupt::listen();
+    // The others, which are short or print nothing at their end, are ended by the first signal.
+    let interrupt = match &cli.command {
+        Command::Kernels(args) if args.serves() => Interrupt::default(),
+        Command::Kernels(_) | Command::Speculation(_) | Command::Grid(_) => Interrupt::listen(),
+        _ => Interrupt::default(),
+    };
     let result = match cli.command {
         Command::Kernels(args) => kernels::run(&args, &interrupt),
         Command::Speculation(args) => speculation::run(&args, &interrupt),

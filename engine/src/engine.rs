@@ -89,9 +89,9 @@ impl Engine {
         self.core.cancel(SeqId(id.0))
     }
 
-    /// Holds a request, all its samples, or lets it go on. While it is held nothing is computed for it: it keeps its keys and
-    /// values, and its seat, until it goes on or is cancelled; whoever waits for its memory or its seat waits on. `false` if it
-    /// is not under way.
+    /// Holds a request, all its samples, or lets it go on. While it is held nothing is computed for it, but it may be preempted,
+    /// be cancelled or time out like any other; until then it keeps its keys and values and its seat, and whoever waits for
+    /// these waits on. `false` if it is not under way.
     pub fn hold(&mut self, id: RequestId, held: bool) -> bool {
         self.core.scheduler_mut().hold(SeqId(id.0), held) > 0
     }
@@ -117,7 +117,8 @@ impl Engine {
         self.core.integrity_failures()
     }
 
-    /// Whether a step would do anything. Not if all that are under way are held.
+    /// Whether there is anything to tell, or anybody under way who is not held. Those may still have to wait for what the held
+    /// have: a step then does nothing, and [`Self::run`] ends.
     pub fn has_work(&self) -> bool {
         self.core.has_work()
     }
@@ -127,10 +128,16 @@ impl Engine {
         self.core.scheduler()
     }
 
-    /// Runs steps until nothing is left to do, handing each event to `on_event`.
+    /// Runs steps until nothing is left to do, or all that is left waits for what held requests have
+    /// ([`Self::hold`]); hands each event to `on_event`. Timeouts are noticed by steps: those of requests that are left need
+    /// more of them.
     pub fn run(&mut self, mut on_event: impl FnMut(Event)) {
         while self.has_work() {
-            self.step().into_iter().for_each(&mut on_event);
+            let events = self.step();
+            if events.is_empty() && self.core.stood_still() {
+                return;
+            }
+            events.into_iter().for_each(&mut on_event);
         }
     }
 

@@ -221,6 +221,11 @@ impl Core {
         self.scheduler.has_work() || !self.events.is_empty()
     }
 
+    /// Whether the last step changed nothing, so that another one would neither: only time or the caller can.
+    pub(crate) fn stood_still(&self) -> bool {
+        self.plan.is_empty() && self.plan.preempted.is_empty()
+    }
+
     pub(crate) fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }

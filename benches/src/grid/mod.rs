@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, anyhow, ensure};
-use redline::cli::{ModelOptions, SpeculationOptions};
+use redline::cli::{Interrupt, ModelOptions, SpeculationOptions};
 use redline::spans::SpanTimes;
 use redline::{BLOCK_SIZE, Engine, EngineOptions, Sampling, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::console::{Interrupt, note, print};
+use crate::console::{note, print};
 use crate::passes::kv_bytes_per_token;
 use crate::speculation::arms::{Arm, Job, Run, Window, prefill};
 use crate::speculation::load;
@@ -170,7 +170,8 @@ impl Bench {
     ) -> anyhow::Result<Option<Vec<Outcome>>> {
         let mut under_way = Vec::new();
         for &cell in cells {
-            under_way.push(self.start(cell)?);
+            let Some(measured) = self.start(cell, interrupt)? else { return Ok(None) };
+            under_way.push(measured);
         }
         let arms = Arm::all(&self.setting.fixed);
         for block in 0..self.setting.blocks {
@@ -196,15 +197,19 @@ impl Bench {
         Ok(Some(under_way.into_iter().map(outcome).collect()))
     }
 
-    /// Computes the prompts of a cell.
-    fn start(&mut self, cell: Cell) -> anyhow::Result<Measured> {
+    /// Computes the prompts of a cell; `None` if the user ended it.
+    fn start(&mut self, cell: Cell, interrupt: &Interrupt) -> anyhow::Result<Option<Measured>> {
         note(&format!("{} x {}: computing the prompts", cell.concurrency, cell.context));
         let prompts = of_length(&self.categories, cell.concurrency, cell.context)?;
         let job = self.job(0);
-        let (tokens, seconds) = prefill(&mut self.engine, &self.spans, &prompts, &job)?;
+        let (engine, spans) = (&mut self.engine, &self.spans);
+        let Some((tokens, seconds)) = prefill(engine, spans, &prompts, &job, interrupt)? else {
+            return Ok(None);
+        };
         let most = 2 * tokens > cell.concurrency * cell.context;
         let prefill_tok_s = most.then(|| tokens as f64 / seconds);
-        Ok(Measured { cell, prompts, tok_s: BTreeMap::new(), prefill_tok_s, preempted: 0 })
+        let tok_s = BTreeMap::new();
+        Ok(Some(Measured { cell, prompts, tok_s, prefill_tok_s, preempted: 0 }))
     }
 
     /// Tokens per second of each arm; `None` if the user ended it.
@@ -219,6 +224,9 @@ impl Bench {
         for &arm in arms {
             let mut run = Run::submit(engine, prompts, arm, job)?;
             while run.window == Window::Ahead {
+                if interrupt.requested() {
+                    return Ok(None);
+                }
                 run.step(engine)?;
             }
             run.hold(engine, true);

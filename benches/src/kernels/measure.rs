@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use redline::cli::Interrupt;
 use redline::spans::{Busy, SpanTimes};
 use serde::Serialize;
 
-use crate::console::{Interrupt, note};
+use crate::console::note;
 use crate::machine::Machine;
 use crate::passes::Passes;
 use crate::roofline::{Ceiling, Work};
@@ -82,6 +83,9 @@ pub(crate) fn measure(
         passes.fill(context)?;
         let mut samples: BTreeMap<u32, Vec<Sample>> = BTreeMap::new();
         for turn in 0..plan.samples {
+            if interrupt.requested() {
+                break;
+            }
             note(&format!("context {context}: turn {} of {}", turn + 1, plan.samples));
             let mut order = plan.rows.to_vec();
             if turn % 2 == 1 {

@@ -10,10 +10,10 @@ mod serve;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use redline::cli::ModelOptions;
+use redline::cli::{Interrupt, ModelOptions};
 use redline::spans::SpanTimes;
 
-use crate::console::{Interrupt, note, print, save};
+use crate::console::{note, print, save};
 use crate::machine::Machine;
 use crate::passes::{Engine, Passes, threads};
 
@@ -54,6 +54,13 @@ pub(crate) struct Args {
     /// and answers each with one: for measurements that take turns with another program's
     #[arg(long, conflicts_with_all = ["json", "plot", "samples"])]
     serve: bool,
+}
+
+impl Args {
+    /// Whether it answers questions until there are no more.
+    pub(crate) fn serves(&self) -> bool {
+        self.serve
+    }
 }
 
 pub(crate) fn run(args: &Args, interrupt: &Interrupt) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
+use redline::cli::Interrupt;
 use redline::spans::SpanTimes;
 use redline::{
     Engine, Event, FinishReason, GenerateRequest, Prompt, RequestId, RequestOutput, Sampling,
@@ -215,16 +216,20 @@ impl Run {
     }
 }
 
-/// Runs prompts to their end, all at a time.
+/// Runs prompts to their end, all at a time; `None` if the user ended it, and then the requests are taken back.
 pub(crate) fn run(
     engine: &mut Engine,
     spans: &SpanTimes,
     prompts: &[Vec<TokenId>],
-    arm: Arm,
-    job: &Job,
-) -> anyhow::Result<Tally> {
+    (arm, job): (Arm, &Job),
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<Tally>> {
     let mut run = Run::submit(engine, prompts, arm, job)?;
     while engine.has_work() {
+        if interrupt.requested() {
+            run.cancel(engine);
+            return Ok(None);
+        }
         let before = run.window;
         run.step(engine)?;
         match (before, run.window) {
@@ -237,23 +242,24 @@ pub(crate) fn run(
             _ => {}
         }
     }
-    Ok(run.tally)
+    Ok(Some(run.tally))
 }
 
 /// Computes prompts, for target and draft alike, so that whoever comes next finds them. Returns tokens and seconds up to
-/// the last prompt's first token.
+/// the last prompt's first token; `None` if the user ended it.
 pub(crate) fn prefill(
     engine: &mut Engine,
     spans: &SpanTimes,
     prompts: &[Vec<TokenId>],
     job: &Job,
-) -> anyhow::Result<(usize, f64)> {
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<(usize, f64)>> {
     let most = prompts.iter().map(Vec::len).max().context("no prompts")?;
     ensure!(most > 0, "an empty prompt");
     // A draft is made in the second round at the earliest: then the draft model has read the prompt, too.
     let brief = Job { tokens: 4, ignore_eos: true, ..job.clone() };
-    let tally = run(engine, spans, prompts, Arm::Fixed(1), &brief)?;
-    Ok((tally.prompt_tokens - tally.cached_tokens, tally.whole_s - tally.decode_s))
+    let tally = run(engine, spans, prompts, (Arm::Fixed(1), &brief), interrupt)?;
+    Ok(tally.map(|t| (t.prompt_tokens - t.cached_tokens, t.whole_s - t.decode_s)))
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ mod theory;
 use std::path::PathBuf;
 
 use anyhow::ensure;
-use redline::cli::{ModelOptions, SamplingOptions, SpeculationOptions};
+use redline::cli::{Interrupt, ModelOptions, SamplingOptions, SpeculationOptions};
 use redline::spans::SpanTimes;
-use redline::{DraftLength, Engine, EngineOptions, LoadOptions};
+use redline::{DraftLength, Engine, EngineOptions, LoadOptions, TokenId};
 
-use crate::console::{Interrupt, note, print, save};
+use crate::console::{note, print, save};
 use crate::machine::Machine;
 use crate::passes::{self, Passes, threads};
 use crate::stats::median;
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args, interrupt: &Interrupt) -> anyhow::Result<()> {
     }
     ensure!(interrupt.requested() || !report.categories.is_empty(), "no prompt came to anything");
     report.finish();
-    if let Some(path) = &args.plot {
+    if let Some(path) = args.plot.as_ref().filter(|_| !report.categories.is_empty()) {
         save(path, &report.plot())?;
     }
     print(&report, &report.table(), args.json)
@@ -171,26 +171,50 @@ impl Plan {
                 index + 1,
                 prompts.len() / self.sequences
             ));
-            let (tokens, seconds) = prefill(engine, spans, batch, &self.job)?;
+            let Some((tokens, seconds)) = prefill(engine, spans, batch, &self.job, interrupt)?
+            else {
+                break;
+            };
+            let Some(measured) = self.turns((engine, spans), batch, interrupt)? else { break };
             filled = (filled.0 + tokens, filled.1 + seconds);
-            for repeat in 0..self.repeats {
-                let mut order: Vec<usize> = (0..self.arms.len()).collect();
-                if repeat % 2 == 1 {
-                    order.reverse();
-                }
-                for at in order {
-                    tallies[at].add(&run_arm(engine, spans, batch, self.arms[at], &self.job)?);
-                }
-            }
+            tallies.iter_mut().zip(&measured).for_each(|(sum, tally)| sum.add(tally));
             done += batch.len();
         }
-        if done == 0 || tallies.iter().any(|tally| tally.decode_tokens == 0) {
+        // Without the times behind it, it would not be comparable with the others.
+        if interrupt.requested()
+            || done == 0
+            || tallies.iter().any(|tally| tally.decode_tokens == 0)
+        {
             return Ok(None);
         }
         let context = prompts.iter().take(done).map(Vec::len).sum::<usize>() / done;
         let times = self.times(passes, context as u32 + 1, &tallies)?;
         let ceiling = before.or(machine.now());
         Ok(Some(self.row(&category.name, done, filled, (&tallies, &times), ceiling)))
+    }
+
+    /// All arms over some prompts, in one order and the other; `None` if the user ended it.
+    fn turns(
+        &self,
+        (engine, spans): (&mut Engine, &SpanTimes),
+        prompts: &[Vec<TokenId>],
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Option<Vec<Tally>>> {
+        let mut tallies = vec![Tally::default(); self.arms.len()];
+        for repeat in 0..self.repeats {
+            let mut order: Vec<usize> = (0..self.arms.len()).collect();
+            if repeat % 2 == 1 {
+                order.reverse();
+            }
+            for at in order {
+                let arm = (self.arms[at], &self.job);
+                let Some(tally) = run_arm(engine, spans, prompts, arm, interrupt)? else {
+                    return Ok(None);
+                };
+                tallies[at].add(&tally);
+            }
+        }
+        Ok(Some(tallies))
     }
 
     /// T(1), T(2), … for all sequences together, and T_draft.

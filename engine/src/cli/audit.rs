@@ -8,10 +8,10 @@ use anyhow::{Context, anyhow};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::fetch::fetch_models;
-use super::interrupt::Interrupt;
+use super::interrupt::{INTERRUPTED, Interrupt};
 use super::options::{InputFile, ModelOptions, SamplingOptions, SpeculationOptions, parse_size};
 use super::prompts::read_prompts;
-use super::{DEVIATION, Failure, INTERRUPTED};
+use super::{DEVIATION, Failure};
 use crate::audit::{
     AuditPrompt, Phase, Plan, Report, Subject, Verdict, Watcher, built_in, run as audit,
 };

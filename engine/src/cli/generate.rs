@@ -9,15 +9,15 @@ use anyhow::{Context, anyhow};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
+use super::Failure;
 use super::fetch::fetch_models;
-use super::interrupt::Interrupt;
+use super::interrupt::{INTERRUPTED, Interrupt};
 use super::options::{
     GrammarOptions, InputFile, LogprobsOptions, ModelOptions, SamplingOptions, SpeculationOptions,
     parse_seconds, parse_size,
 };
 use super::output::{Mode, Printer};
 use super::prompts::{PromptLine, read_prompts, text_prompt};
-use super::{Failure, INTERRUPTED};
 use crate::engine::Engine;
 use crate::load_options::{EngineOptions, LoadOptions};
 use crate::loader::load;

@@ -6,18 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Set once the user has asked to stop.
+/// Exit code of a command that Ctrl-C ended.
+pub const INTERRUPTED: u8 = 130;
+
+/// Set once the user has asked to stop. Clones are set together.
 #[derive(Clone, Default)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Starts listening. Without a handler Ctrl-C simply ends the process, so a failure is only logged.
-    pub(super) fn listen() -> Self {
+    /// Starts listening. The second signal ends the process with [`INTERRUPTED`]. Without a handler the first one does,
+    /// so that a failure to install it is only logged.
+    pub fn listen() -> Self {
         let interrupt = Self::default();
         let asked = &interrupt.0;
         for signal in [SIGINT, SIGTERM] {
             // In this order, so that the first one does not see itself.
-            let code = i32::from(super::INTERRUPTED);
+            let code = i32::from(INTERRUPTED);
             let installed = flag::register_conditional_shutdown(signal, code, Arc::clone(asked))
                 .and_then(|_| flag::register(signal, Arc::clone(asked)));
             if let Err(error) = installed {
@@ -28,7 +32,7 @@ impl Interrupt {
     }
 
     /// Whether the user has asked to stop.
-    pub(super) fn requested(&self) -> bool {
+    pub fn requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }

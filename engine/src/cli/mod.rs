@@ -23,6 +23,7 @@ use clap::{Parser, Subcommand};
 use crate::error::chain;
 use crate::load_error::LoadError;
 
+pub use interrupt::{INTERRUPTED, Interrupt};
 pub use options::{
     GrammarOptions, LogprobsOptions, ModelOptions, SamplingOptions, SpeculationOptions,
 };
@@ -72,9 +73,6 @@ impl From<io::Error> for Failure {
         Self::Runtime(anyhow::Error::new(error).context("writing to standard output"))
     }
 }
-
-/// Exit code of a command that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
 
 /// Exit code of an audit that found something.
 const DEVIATION: u8 = 3;

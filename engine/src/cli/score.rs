@@ -11,11 +11,11 @@ use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Failure;
 use super::fetch::fetch;
-use super::interrupt::Interrupt;
+use super::interrupt::{INTERRUPTED, Interrupt};
 use super::options::{InputFile, ModelOptions};
 use super::prompts::read_lines;
-use super::{Failure, INTERRUPTED};
 use crate::loader::load_scorer;
 use crate::model::DraftQuant;
 use crate::score::{ScoreError, Scored, Scorer};

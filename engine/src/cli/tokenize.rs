@@ -7,11 +7,11 @@ use anyhow::{Context, anyhow};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Failure;
 use super::fetch::fetch;
-use super::interrupt::Interrupt;
+use super::interrupt::{INTERRUPTED, Interrupt};
 use super::options::InputFile;
 use super::prompts::read_lines;
-use super::{Failure, INTERRUPTED};
 use crate::loader::load_tokenizer;
 use crate::text::{Encode, Tokenizer};
 
