@@ -1,5 +1,7 @@
 //! The keys and values themselves, addressed by block.
 
+use std::ops::{Deref, DerefMut};
+
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use redline_kv_cache::{BlockCopy, LaneGeometry, SlotMove};
@@ -58,8 +60,8 @@ pub struct KvStore {
 
 #[derive(Debug)]
 enum Values {
-    F16(Vec<f16>),
-    F32(Vec<f32>),
+    F16(Aligned<f16>),
+    F32(Aligned<f32>),
 }
 
 impl Values {
@@ -67,8 +69,8 @@ impl Values {
         // In debug builds nothing unwritten can be read unnoticed; in release builds zero pages
         // cost nothing until they are used.
         let mut values = match cache {
-            CacheType::F16 => Self::F16(zeroed(len)?),
-            CacheType::F32 => Self::F32(zeroed(len)?),
+            CacheType::F16 => Self::F16(Aligned::zeroed(len)?),
+            CacheType::F32 => Self::F32(Aligned::zeroed(len)?),
         };
         if cfg!(debug_assertions) {
             values.poison(0, len);
@@ -116,10 +118,41 @@ impl Values {
     }
 }
 
-/// Zero pages straight from the system: nothing is touched before it is written.
-fn zeroed<T: bytemuck::Zeroable>(len: usize) -> Result<Vec<T>, StoreError> {
-    bytemuck::try_zeroed_vec(len)
-        .map_err(|()| StoreError::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) })
+/// Bytes of a line of the cache: a vector that is not in one takes two accesses.
+const LINE: usize = 64;
+
+/// Values that start where a line of the cache does.
+#[derive(Debug)]
+struct Aligned<T> {
+    all: Vec<T>,
+    skipped: usize,
+    len: usize,
+}
+
+impl<T: bytemuck::Zeroable> Aligned<T> {
+    /// Zero pages straight from the system: nothing is touched before it is written. An allocation that is aligned
+    /// itself would be written all over.
+    fn zeroed(len: usize) -> Result<Self, StoreError> {
+        let room = LINE / size_of::<T>();
+        let all: Vec<T> = bytemuck::try_zeroed_vec(len + room)
+            .map_err(|()| StoreError::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) })?;
+        let skipped = all.as_ptr().align_offset(LINE).min(room);
+        Ok(Self { all, skipped, len })
+    }
+}
+
+impl<T> Deref for Aligned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.all[self.skipped..][..self.len]
+    }
+}
+
+impl<T> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.all[self.skipped..][..self.len]
+    }
 }
 
 impl KvStore {
@@ -211,6 +244,26 @@ impl KvStore {
         let len = self.block_size as usize * self.kv_heads * self.head_dim;
         for plane in self.layers.iter_mut().flatten() {
             plane.poison(block as usize * len, len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_start_with_a_line_and_have_their_size() {
+        let lane = LaneGeometry { layers: 3, kv_heads: 1, head_dim: 5, element_bytes: 2 };
+        for cache in [CacheType::F16, CacheType::F32] {
+            let store = KvStore::new(lane, 7, 3, cache).unwrap();
+            for plane in (0..3).flat_map(|layer| [store.keys(layer), store.values(layer)]) {
+                let (start, len) = match plane {
+                    Plane::F16(plane) => (plane.as_ptr().addr(), plane.len()),
+                    Plane::F32(plane) => (plane.as_ptr().addr(), plane.len()),
+                };
+                assert_eq!((start % LINE, len), (0, 7 * 3 * 5));
+            }
         }
     }
 }

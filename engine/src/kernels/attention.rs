@@ -16,7 +16,7 @@ use super::Level;
 use super::attention_fold::{Folding, Query};
 use super::attention_tile::KvTile;
 use super::disjoint::Disjoint;
-use super::isa::{Isa, LANES};
+use super::isa::Isa;
 use super::pool::Pool;
 
 /// Logical positions reduced together.
@@ -191,7 +191,9 @@ fn one_item_body<I: Isa>(
         ((item.first + row) * shape.heads + item.kv_head * group + h) * shape.head_dim
     };
     let ThreadScratch { tile, folding } = scratch;
-    folding.start(item.rows * heads.len(), shape.head_dim.next_multiple_of(LANES));
+    let slots = (0..item.rows).flat_map(|row| heads.clone().map(move |h| (row, h)));
+    let values = slots.map(|(row, h)| &input.q[at(row, h)..][..shape.head_dim]);
+    folding.start((item.rows * heads.len(), shape.head_dim), values);
     let longest = sights.iter().map(Sight::len).max().unwrap_or(0);
     // The row whose prefix reaches furthest stands for all rows that see a tile through their
     // prefix.
@@ -200,10 +202,8 @@ fn one_item_body<I: Isa>(
         let seen = |sight: &Sight| TILE.min(sight.len().saturating_sub(start));
         let through_prefix = |sight: &Sight| start + seen(sight) <= sight.prefix;
         let queries = |row: usize, sight: &Sight, folding: &mut Folding| {
-            for (i, h) in heads.clone().enumerate() {
-                let query =
-                    Query { at: at(row, h), slot: row * heads.len() + i, count: seen(sight) };
-                folding.queries.push(query);
+            for i in 0..heads.len() {
+                folding.queries.push(Query { slot: row * heads.len() + i, count: seen(sight) });
             }
         };
         folding.queries.clear();
@@ -215,14 +215,14 @@ fn one_item_body<I: Isa>(
         if let (false, Some(furthest)) = (folding.queries.is_empty(), furthest) {
             let end = (start + TILE).min(furthest.prefix);
             tile.read(isa, input, item.kv_head, furthest, start..end);
-            folding.fold(isa, (input.q, shape.head_dim, shape.scale), tile);
+            folding.fold(isa, shape.scale, tile);
         }
         for (row, sight) in sights.iter().enumerate() {
             if seen(sight) > 0 && !through_prefix(sight) {
                 folding.queries.clear();
                 queries(row, sight, folding);
                 tile.read(isa, input, item.kv_head, sight, start..start + seen(sight));
-                folding.fold(isa, (input.q, shape.head_dim, shape.scale), tile);
+                folding.fold(isa, shape.scale, tile);
             }
         }
     }

@@ -42,18 +42,29 @@ impl Scene {
     }
 
     fn run(&self, level: Level, threads: usize) -> Vec<f32> {
+        let planes = (Plane::F16(&self.k), Plane::F16(&self.v));
+        self.run_on(level, threads, planes, &mut attention::Scratch::default())
+    }
+
+    fn run_on(
+        &self,
+        level: Level,
+        threads: usize,
+        (k, v): (Plane<'_>, Plane<'_>),
+        scratch: &mut attention::Scratch,
+    ) -> Vec<f32> {
         let mut out = vec![f32::NAN; self.q.len()];
         let input = Input {
             shape: self.shape,
-            k: Plane::F16(&self.k),
-            v: Plane::F16(&self.v),
+            k,
+            v,
             q: &self.q,
             sights: &self.sights,
             tables: &self.tables,
             extras: &self.extras,
         };
         let mut pool = Pool::new(threads).unwrap();
-        attention(level, &mut pool, input, &mut out, &mut attention::Scratch::default());
+        attention(level, &mut pool, input, &mut out, scratch);
         out
     }
 }
@@ -98,8 +109,10 @@ fn chain_in(size: usize, head_dim: usize, len: usize, rows: usize) -> Scene {
 
 #[test]
 fn attention_is_softmax_of_scores() {
-    for (head_dim, len, rows) in [(16, 1, 1), (64, 33, 3), (128, 100, 9), (20, 65, 2)] {
-        let scene = chain_in(if len == 65 { 8 } else { 32 }, head_dim, len, rows);
+    let sizes = [(16, 1, 1), (64, 33, 3), (128, 100, 9), (20, 70, 2), (80, 64, 3), (96, 40, 2)];
+    let sizes = sizes.map(|size| (32, size)).into_iter().chain([(8, (20, 65, 2))]);
+    for (size, (head_dim, len, rows)) in sizes {
+        let scene = chain_in(size, head_dim, len, rows);
         let out = scene.run(Level::detect(), 2);
         for (r, sight) in scene.sights.iter().enumerate() {
             for h in 0..6 {
@@ -130,7 +143,9 @@ fn attention_is_softmax_of_scores() {
 
 #[test]
 fn attention_is_the_same_at_every_level_thread_count_and_row_count() {
-    for (size, head_dim, len, rows) in [(32, 64, 77, 20), (32, 128, 40, 9), (8, 20, 65, 33)] {
+    let scenes =
+        [(32, 64, 77, 20), (32, 128, 40, 9), (8, 20, 65, 33), (32, 112, 97, 7), (32, 20, 66, 5)];
+    for (size, head_dim, len, rows) in scenes {
         let scene = chain_in(size, head_dim, len, rows);
         let all = bits(&scene.run(Level::portable(), 1));
         for level in Level::available() {
@@ -194,5 +209,65 @@ fn what_a_row_does_not_see_does_not_matter() {
         let out = bits(&scene.run(Level::detect(), 1));
         assert_eq!(out[..2 * 6 * 64], clean[..2 * 6 * 64]);
         assert!(out[2 * 6 * 64..].iter().all(|&x| f32::from_bits(x).is_nan()));
+    }
+}
+
+/// Buffers that another shape has used, and a cache in single precision.
+#[test]
+fn what_buffers_held_before_does_not_matter_nor_the_type_of_the_same_values() {
+    let mut scratch = attention::Scratch::default();
+    for (size, head_dim, len, rows) in
+        [(32, 128, 100, 9), (32, 20, 70, 3), (8, 64, 33, 2), (32, 20, 33, 1)]
+    {
+        let scene = chain_in(size, head_dim, len, rows);
+        let expected = bits(&scene.run(Level::portable(), 1));
+        let single = |values: &[half::f16]| values.iter().map(|x| x.to_f32()).collect::<Vec<_>>();
+        let (k, v) = (single(&scene.k), single(&scene.v));
+        for level in Level::available() {
+            let halves = (Plane::F16(&scene.k), Plane::F16(&scene.v));
+            assert_eq!(bits(&scene.run_on(level, 2, halves, &mut scratch)), expected);
+            let singles = (Plane::F32(&k), Plane::F32(&v));
+            assert_eq!(bits(&scene.run_on(level, 2, singles, &mut scratch)), expected);
+        }
+    }
+}
+
+/// Two branches behind one prefix: rows share its tiles, and each has a last tile of its own.
+#[test]
+fn rows_of_a_tree_have_the_bits_of_chains() {
+    for (prefix, size) in [(64, 32), (70, 32), (31, 32), (70, 8)] {
+        let whole = chain_in(size, 64, prefix + 4, 1);
+        // Slots behind the prefix: a, b, and their children c and d.
+        let branches: [&[u32]; 4] = [&[0], &[1], &[0, 2], &[1, 3]];
+        let mut tree = chain_in(size, 64, prefix + 4, 1);
+        tree.q = Random(9).vec(branches.len() * 6 * 64);
+        let table = whole.sights[0].table.clone();
+        tree.sights.clear();
+        for branch in branches {
+            let start = tree.extras.len();
+            tree.extras.extend(branch.iter().map(|slot| prefix as u32 + slot));
+            let extras = start..tree.extras.len();
+            tree.sights.push(Sight { prefix, extras, table: table.clone(), seq: 0 });
+        }
+        let all = bits(&tree.run(Level::detect(), 2));
+        for (row, branch) in branches.iter().enumerate() {
+            let mut alone = chain_in(size, 64, prefix + 4, 1);
+            for (i, &slot) in branch.iter().enumerate() {
+                whole.places(prefix + slot as usize, prefix + i, |k, v| {
+                    alone.k[k[1]] = whole.k[k[0]];
+                    alone.v[v[1]] = whole.v[v[0]];
+                });
+            }
+            alone.q = tree.q[row * 6 * 64..][..6 * 64].to_vec();
+            let sight =
+                Sight { prefix: prefix + branch.len(), extras: 0..0, table: table.clone(), seq: 0 };
+            alone.sights = vec![sight];
+            let chain = bits(&alone.run(Level::detect(), 1));
+            assert_eq!(
+                chain,
+                all[row * 6 * 64..][..6 * 64],
+                "row {row} behind {prefix}, blocks of {size}"
+            );
+        }
     }
 }

@@ -5,15 +5,59 @@ use std::ops::Range;
 use half::slice::HalfFloatSliceExt;
 
 use super::attention::{Input, Plane, Sight, TILE};
-use super::isa::{Isa, LANES};
+use super::isa::{Isa, LANES, Line};
+
+/// Bytes of a line; a row of keys has one or two.
+const LINE: usize = size_of::<Line>();
+
+/// Lines of as many values as a tile has positions.
+pub(super) const WIDE: usize = TILE / LANES;
 
 /// Keys and values of up to [`TILE`] logical positions.
 #[derive(Debug, Default)]
 pub(super) struct KvTile {
     /// `[head_dim, TILE]`.
-    pub(super) k: Vec<f32>,
+    pub(super) k: Vec<Line>,
     /// `[TILE, padded]`; what is beyond the head's width is zero.
-    pub(super) v: Vec<f32>,
+    pub(super) v: Vec<Line>,
+    /// What will probably be read next.
+    pub(super) ahead: Ahead,
+}
+
+/// Where the keys and the values of a tile start, and bytes of a row of keys: there are as many of these in the values. 0 if
+/// there is no such tile.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead {
+    starts: [usize; 2],
+    step: usize,
+}
+
+impl Ahead {
+    /// Of the tile whose keys and values start at value `at` of their planes.
+    fn of(input: &Input<'_>, at: usize) -> Self {
+        let start = |plane: Plane<'_>| match plane {
+            Plane::F16(values) => values[at..].as_ptr().addr(),
+            Plane::F32(values) => values[at..].as_ptr().addr(),
+        };
+        let bytes =
+            if matches!(input.k, Plane::F16(_)) { size_of::<u16>() } else { size_of::<f32>() };
+        Self { starts: [start(input.k), start(input.v)], step: bytes * TILE }
+    }
+
+    /// Asks for a row of keys, and for as many bytes of the values; for nothing if nothing is known: an address that is
+    /// none costs a walk through the page tables.
+    #[inline(always)]
+    pub(super) fn fetch<I: Isa>(self, isa: I, row: usize) {
+        if self.step > 0 {
+            for start in self.starts {
+                let at = start + row * self.step;
+                isa.fetch_far(std::ptr::without_provenance(at));
+                if self.step > LINE {
+                    isa.fetch_far(std::ptr::without_provenance(at + LINE));
+                }
+            }
+        }
+    }
 }
 
 impl KvTile {
@@ -29,51 +73,61 @@ impl KvTile {
         positions: Range<usize>,
     ) {
         let shape = input.shape;
-        let (dim, padded) = (shape.head_dim, shape.head_dim.next_multiple_of(LANES));
-        if (self.k.len(), self.v.len()) != (dim * TILE, TILE * padded) {
-            self.k = vec![0.0; dim * TILE];
-            self.v = vec![0.0; TILE * padded];
+        let (dim, vectors) = (shape.head_dim, shape.head_dim.div_ceil(LANES));
+        if (self.k.len(), self.v.len()) != (dim * WIDE, TILE * vectors) {
+            self.k = vec![Line::default(); dim * WIDE];
+            self.v = vec![Line::default(); TILE * vectors];
         }
         let piece = |block: usize| (block * shape.kv_heads + kv_head) * dim * shape.block_size;
+        self.ahead = Ahead::default();
         // A tile that is a block is read as it lies there, as far as the prefix goes.
         let mut listed = positions.clone();
         if shape.block_size == TILE && positions.start < sight.prefix {
             let (block, _) = sight.place(positions.start, input);
-            to_floats(isa, input.k, piece(block), &mut self.k);
+            if positions.start + TILE < sight.prefix {
+                let (next, _) = sight.place(positions.start + TILE, input);
+                self.ahead = Ahead::of(input, piece(next));
+            }
+            let at = piece(block);
+            to_floats(isa, input.k, at..at + dim * TILE, &mut self.k);
             listed.start = positions.end.min(sight.prefix);
-            let whole = (listed.start - positions.start) * dim;
-            if padded == dim {
-                to_floats(isa, input.v, piece(block), &mut self.v[..whole]);
-            } else {
-                for (i, v) in self.v.chunks_exact_mut(padded).take(whole / dim).enumerate() {
-                    to_floats(isa, input.v, piece(block) + i * dim, &mut v[..dim]);
-                }
+            let read = listed.start - positions.start;
+            let rows = self.v.chunks_exact_mut(vectors).take(read).enumerate();
+            for (i, v) in rows {
+                let at = piece(block) + i * dim;
+                to_floats(isa, input.v, at..at + dim, v);
             }
         }
         for position in listed {
             let (block, slot) = sight.place(position, input);
             let i = position - positions.start;
-            for (d, k) in self.k.chunks_exact_mut(TILE).enumerate() {
-                k[i] = one(isa, input.k, piece(block) + d * shape.block_size + slot);
+            for (d, k) in self.k.chunks_exact_mut(WIDE).enumerate() {
+                let at = piece(block) + d * shape.block_size + slot;
+                k[i / LANES].0[i % LANES] = one(isa, input.k, at);
             }
-            let v = &mut self.v[i * padded..][..dim];
-            to_floats(isa, input.v, piece(block) + slot * dim, v);
+            let at = piece(block) + slot * dim;
+            to_floats(isa, input.v, at..at + dim, &mut self.v[i * vectors..][..vectors]);
         }
     }
 }
 
+/// Values as floats, in as many lines as they fill.
 #[inline(always)]
-fn to_floats<I: Isa>(isa: I, plane: Plane<'_>, at: usize, to: &mut [f32]) {
+fn to_floats<I: Isa>(isa: I, plane: Plane<'_>, at: Range<usize>, to: &mut [Line]) {
     match plane {
-        Plane::F32(from) => to.copy_from_slice(&from[at..at + to.len()]),
-        Plane::F16(from) => {
-            let from: &[u16] = from[at..at + to.len()].reinterpret_cast();
-            let (from, from_tail) = from.as_chunks::<LANES>();
-            let (to, to_tail) = to.as_chunks_mut::<LANES>();
-            for (from, to) in from.iter().zip(to) {
-                isa.store(isa.load_half(from), to);
+        Plane::F32(from) => {
+            for (from, to) in from[at].chunks(LANES).zip(to) {
+                to.0[..from.len()].copy_from_slice(from);
             }
-            for (&from, to) in from_tail.iter().zip(to_tail) {
+        }
+        Plane::F16(from) => {
+            let from: &[u16] = from[at].reinterpret_cast();
+            let (whole, rest) = from.as_chunks::<LANES>();
+            let (to, last) = to.split_at_mut(whole.len());
+            for (from, to) in whole.iter().zip(to) {
+                isa.store(isa.load_half(from), &mut to.0);
+            }
+            for (&from, to) in rest.iter().zip(last.iter_mut().flat_map(|last| &mut last.0)) {
                 *to = isa.half(from);
             }
         }
@@ -83,7 +137,7 @@ fn to_floats<I: Isa>(isa: I, plane: Plane<'_>, at: usize, to: &mut [f32]) {
 #[inline(always)]
 fn one<I: Isa>(isa: I, plane: Plane<'_>, at: usize) -> f32 {
     match plane {
-        Plane::F32(from) => from[at],
         Plane::F16(from) => isa.half(from[at].to_bits()),
+        Plane::F32(from) => from[at],
     }
 }

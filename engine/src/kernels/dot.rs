@@ -11,7 +11,7 @@ use super::unpack::{Ahead, SUPER, Unpacked};
 /// Two weight rows are multiplied at once: each activation vector is loaded once for both.
 pub(super) const WEIGHT_ROWS: usize = 2;
 
-/// Repeats a body with `$i` = 0, 1, … below a constant of at most 4. Spelt out rather than looped,
+/// Repeats a body with `$i` = 0, 1, … below a constant of at most 8. Spelt out rather than looped,
 /// so that arrays indexed by `$i` become registers at every optimisation level.
 macro_rules! unroll {
     ($count:expr, $i:ident, $body:expr) => {
@@ -19,6 +19,10 @@ macro_rules! unroll {
         unroll!(@one $count, $i, 1, $body);
         unroll!(@one $count, $i, 2, $body);
         unroll!(@one $count, $i, 3, $body);
+        unroll!(@one $count, $i, 4, $body);
+        unroll!(@one $count, $i, 5, $body);
+        unroll!(@one $count, $i, 6, $body);
+        unroll!(@one $count, $i, 7, $body);
     };
     (@one $count:expr, $i:ident, $value:literal, $body:expr) => {
         if $value < $count {

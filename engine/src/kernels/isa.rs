@@ -8,6 +8,12 @@ pub(super) const LANES: usize = 16;
 /// 8-bit values multiplied at once: 16 lanes of 4 neighbours.
 pub(super) const GROUP: usize = 64;
 
+/// 16 lanes in a line of the cache: of those that are not, each access would be two. What is spilled beside them is
+/// aligned with them.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Line(pub(super) [f32; LANES]);
+
 /// 1.5 · 2²³: adding it to a small number rounds that to an integer, in the low bits.
 pub(super) const ROUND: f32 = 12_582_912.0;
 

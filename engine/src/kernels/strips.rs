@@ -10,9 +10,9 @@ use std::ops::Range;
 use super::Level;
 use super::blocks::SHARING;
 use super::columns::Columns;
-use super::isa::Isa;
+use super::isa::{Isa, Line};
 use super::linear::Shared;
-use super::tile_dots::{self, Sums};
+use super::tile_dots;
 use super::tiles::{ROWS, Tile};
 use super::weights::strip_bytes;
 
@@ -106,7 +106,7 @@ fn blocks_of_body<I: Isa, T: Tile, const M: usize>(
         let rows = x.block(T::KIND, first, M * blocks);
         macro_rules! multiply {
             ($n:literal, $strips:expr, $strip:expr, $count:expr) => {{
-                let mut sums = [[[Sums::default(); M]; $n]; SHARING];
+                let mut sums = [[[Line::default(); M]; $n]; SHARING];
                 let sums = &mut sums[..blocks];
                 tile_dots::dots_of_many::<I, T, M, $n>(isa, $strips, rows, sums);
                 for (block, sums) in sums.iter_mut().enumerate() {
@@ -137,7 +137,7 @@ fn both<'a>((first, second): (&'a [u8], &'a [u8])) -> [&'a [u8]; 2] {
 }
 
 #[inline(always)]
-fn write<const M: usize>(sums: &mut [[Sums; M]], (x, first, layer, strip): Place<'_, '_>) {
+fn write<const M: usize>(sums: &mut [[Line; M]], (x, first, layer, strip): Place<'_, '_>) {
     let first = first / x.terms;
     let given = x.given - first;
     for (n, sums) in sums.iter_mut().enumerate() {

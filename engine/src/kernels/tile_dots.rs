@@ -11,15 +11,9 @@
 
 use super::columns::RowBlock;
 use super::dot::unroll;
-use super::isa::{BIAS, Isa, LANES, ROUND};
+use super::isa::{BIAS, Isa, Line, ROUND};
 use super::source::{Ahead, Source, Weights, fetch_lines};
 use super::tiles::{Tile, VECTORS};
-
-/// 16 sums, in a line of the cache: of those that are not, each access would be two. What is spilled beside them is
-/// aligned with them.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-pub(super) struct Sums(pub(super) [f32; LANES]);
 
 /// The sums of a block of `M` rows over the tiles of a strip.
 #[inline(always)]
@@ -27,8 +21,8 @@ pub(super) fn dots<I: Isa, T: Tile, const M: usize>(
     isa: I,
     strip: &[u8],
     x: RowBlock<'_>,
-) -> [Sums; M] {
-    let (mut y, mut out) = ([isa.splat(0.0); M], [Sums::default(); M]);
+) -> [Line; M] {
+    let (mut y, mut out) = ([isa.splat(0.0); M], [Line::default(); M]);
     let x = Rows::<M>::of(x);
     for i in 0..x.check::<T>(strip, 1) {
         let (tiles, x) = (nth_tiles::<T, 1>([strip], i), x.tile::<T>(i));
@@ -58,10 +52,10 @@ pub(super) fn dots_of_many<I: Isa, T: Tile, const M: usize, const N: usize>(
     isa: I,
     strips: [&[u8]; N],
     x: RowBlock<'_>,
-    out: &mut [[[Sums; M]; N]],
+    out: &mut [[[Line; M]; N]],
 ) {
     let (x, blocks) = (Rows::<M>::of(x), out.len());
-    out.fill([[Sums::default(); M]; N]);
+    out.fill([[Line::default(); M]; N]);
     for i in 0..x.check::<T>(strips[0], blocks) {
         let tiles = nth_tiles::<T, N>(strips, i);
         let ahead = Ahead::of(strips, i * T::BYTES);
