@@ -3,8 +3,9 @@
 use super::acceptance::DEPTHS;
 use super::{Candidate, Controller};
 
-/// A gain must be this many times the cost: estimates err, and the cost is certain.
-const MARGIN: f64 = 1.5;
+/// A gain must be this many times the cost. The cost is certain; the gain is a small difference of times that err by some
+/// percent each, times an acceptance that is another in every text.
+const MARGIN: f64 = 3.0;
 
 /// A sequence is trusted to go on for this many times what it has emitted so far, as far as its
 /// limit allows: it may end at any token, whatever its limit.
@@ -117,7 +118,10 @@ impl Controller {
     /// Whether what speculation saves over the rest of the sequence, shared with a crowd, repays
     /// what its lane lacks.
     fn gains(&self, candidate: &Candidate, crowd: f64) -> bool {
-        let gap_s = self.work.draft.at(candidate.lane_gap as f64);
+        let gap = candidate.lane_gap as f64;
+        // All catch up at once. Between row counts that were measured the curve errs to the cheap side: the dearer one holds.
+        let draft = &self.work.draft;
+        let gap_s = draft.at(gap).max(draft.at(crowd * gap) / crowd);
         self.gain_s(candidate, crowd) > MARGIN * gap_s
     }
 
@@ -130,14 +134,15 @@ impl Controller {
         let pace_s = self.pace_s();
         let others = last.drafting;
         let running_s = if others > 0.0 { draft.at(others) } else { 0.0 };
-        let pass_s = (draft.at(others + crowd) - running_s) / crowd;
+        // Noise may say that more rows take less time. Nothing is gained by that.
+        let pass_s = ((draft.at(others + crowd) - running_s) / crowd).max(0.0);
         let (mut worth, mut tokens, mut best) = (1.0, 1.0, 0.0_f64);
         let rates = sequence.rates(&self.priors[candidate.drafter], &self.config);
         for (depth, rate) in rates.take(candidate.nodes.min(2 * DEPTHS)).enumerate() {
             worth *= rate;
             tokens += worth;
             let k = depth as f64 + 1.0;
-            let rows_s = (verify.at(rows + crowd * k) - verify.at(rows)) / crowd;
+            let rows_s = ((verify.at(rows + crowd * k) - verify.at(rows)) / crowd).max(0.0);
             let rounds = candidate.remaining as f64 / tokens;
             best = best.max(rounds * ((tokens - 1.0) * pace_s - k * pass_s - rows_s));
         }
