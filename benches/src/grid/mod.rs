@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::console::{note, print};
 use crate::passes::kv_bytes_per_token;
-use crate::speculation::arms::{Arm, Job, Run, Window, prefill};
+use crate::speculation::arms::{Arm, Job, Run, SLACK, Window, prefill};
 use crate::speculation::load;
 use crate::speculation::prompts::{Category, by_category, of_length};
 use outcome::{HEAD, Outcome, Setting, append_state, line, read_state};
@@ -145,7 +145,7 @@ impl Bench {
         let arms = Arm::all(&setting.fixed).len();
         // What comes behind a context: the tokens, drafts, and a block that is not full; and before it another one, of
         // which not all could be shared.
-        let slack = setting.tokens + 128;
+        let slack = setting.tokens + SLACK;
         let of_arms = arms * (slack + BLOCK_SIZE as usize);
         let tokens = cells.iter().map(|cell| cell.concurrency * (cell.context + of_arms));
         let tokens = if args.together { tokens.sum() } else { tokens.max().unwrap_or(0) };

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Instant;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use redline::cli::Interrupt;
 use redline::spans::SpanTimes;
 use redline::{
@@ -245,8 +245,14 @@ pub(crate) fn run(
     Ok(Some(run.tally))
 }
 
+/// Tokens of a prompt that a draft model reads in a step at least.
+const LANE_ROWS: usize = 128;
+
+/// Tokens beyond those of an arm that an engine has room for behind every prompt.
+pub(crate) const SLACK: usize = 128;
+
 /// Computes prompts, for target and draft alike, so that whoever comes next finds them. Returns tokens and seconds up to
-/// the last prompt's first token; `None` if the user ended it.
+/// each prompt's first token; `None` if the user ended it.
 pub(crate) fn prefill(
     engine: &mut Engine,
     spans: &SpanTimes,
@@ -254,12 +260,21 @@ pub(crate) fn prefill(
     job: &Job,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Option<(usize, f64)>> {
-    let most = prompts.iter().map(Vec::len).max().context("no prompts")?;
-    ensure!(most > 0, "an empty prompt");
-    // A draft is made in the second round at the earliest: then the draft model has read the prompt, too.
-    let brief = Job { tokens: 4, ignore_eos: true, ..job.clone() };
-    let tally = run(engine, spans, prompts, (Arm::Fixed(1), &brief), interrupt)?;
-    Ok(tally.map(|t| (t.prompt_tokens - t.cached_tokens, t.whole_s - t.decode_s)))
+    let (mut tokens, mut seconds) = (0, 0.0);
+    // One after the other, so that each has the rows of all steps.
+    for prompt in prompts {
+        ensure!(!prompt.is_empty(), "an empty prompt");
+        // The draft model reads the prompt behind the target's first token, some hundred tokens in a step of one token.
+        let steps = (8 + prompt.len() / LANE_ROWS).min(job.tokens + SLACK);
+        let brief = Job { tokens: steps, ignore_eos: true, ..job.clone() };
+        let arm = (Arm::Fixed(1), &brief);
+        let Some(t) = run(engine, spans, std::slice::from_ref(prompt), arm, interrupt)? else {
+            return Ok(None);
+        };
+        tokens += t.prompt_tokens - t.cached_tokens;
+        seconds += t.whole_s - t.decode_s;
+    }
+    Ok(Some((tokens, seconds)))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::console::{note, print, save};
 use crate::machine::Machine;
 use crate::passes::{self, Passes, threads};
 use crate::stats::median;
-use arms::{Arm, Job, Tally, prefill, run as run_arm};
+use arms::{Arm, Job, SLACK, Tally, prefill, run as run_arm};
 use prompts::{Category, by_category};
 use report::{CategoryRow, Report};
 use theory::{Acceptance, Times};
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, interrupt: &Interrupt) -> anyhow::Result<()> {
     let mut machine = Machine::new(threads(&args.model), args.probe as usize)?;
     let options = EngineOptions {
         max_seqs: sequences,
-        max_model_len: Some(PROMPT_MAX + usize::from(args.max_tokens)),
+        max_model_len: Some(PROMPT_MAX + usize::from(args.max_tokens) + SLACK),
         ..EngineOptions::default()
     };
     let mut engine = load(&args.model, &args.speculation, options)?;

@@ -29,6 +29,8 @@ pub(super) struct Crowd {
     fixed: Option<usize>,
     next: u64,
     clock: u64,
+    /// What everything takes, as a multiple of its time: a machine that others use, too.
+    pub(super) slowness: f64,
     time_s: f64,
     tokens: usize,
 }
@@ -50,6 +52,7 @@ impl Crowd {
             fixed: None,
             next: 0,
             clock: 0,
+            slowness: 1.0,
             time_s: 0.0,
             tokens: 0,
         };
@@ -153,7 +156,8 @@ impl Crowd {
             (passes, fed) = (passes + 1, fed + rows);
         }
         let rows = grants.len() + grants.iter().sum::<usize>();
-        let verify_s = (self.verify_s)(rows as f64);
+        let (draft_s, verify_s) =
+            (draft_s * self.slowness, (self.verify_s)(rows as f64) * self.slowness);
         let contexts = self.members.iter().map(|m| m.context).sum();
         for at in 0..self.members.len() {
             let Member { seq, rate, .. } = self.members[at];
