@@ -5,7 +5,7 @@ use super::{Candidate, Controller};
 
 /// A gain must be this many times the cost. The cost is certain; the gain is a small difference of times that err by some
 /// percent each, times an acceptance that is another in every text.
-const MARGIN: f64 = 2.5;
+const MARGIN: f64 = 3.0;
 
 /// A sequence is trusted to go on for this many times what it has emitted so far, as far as its
 /// limit allows: it may end at any token, whatever its limit.
